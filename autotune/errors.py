@@ -1,0 +1,86 @@
+"""Every fault a user can meet, with its exit code and what to do about it.
+
+One message is one line: what happened, where (`file:line:col` when there is a place), what to do.
+The CLI prints it and leaves with `exit_code`; nothing below the CLI prints or exits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of every verb."""
+
+    DONE = 0  # done, or nothing found
+    FINDINGS = 1  # findings at or above --fail-on
+    BAD_INPUT = 2  # usage, rules, traces, configuration
+    JOB_FAILED = 3  # the training job failed or could not start
+    NOT_OBSERVED = 4  # the observer never attached, or saw no training step
+    SLOWER_OR_BROKEN = 5  # verify: slower, or parity broken
+    UNDECIDED = 6  # verify: undecided
+    FILES = 7  # read-only folder, full disk
+    BUG = 70  # our own bug; traceback in a file
+    INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a file; line and column count from 1, byte offset from 0."""
+
+    path: str
+    line: int | None = None
+    column: int | None = None
+    byte_offset: int | None = None
+
+    def __str__(self) -> str:
+        if self.line is not None:
+            return f"{self.path}:{self.line}" + (f":{self.column}" if self.column is not None else "")
+        if self.byte_offset is not None:
+            return f"{self.path} (byte {self.byte_offset})"
+        return self.path
+
+
+class AutotuneError(Exception):
+    """Base of all user-facing faults."""
+
+    exit_code: Exit = Exit.BAD_INPUT
+
+    def __init__(self, what: str, *, where: Place | str | None = None, hint: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.what}" if self.where is not None else self.what
+        return f"{head}; {self.hint}" if self.hint else head
+
+
+class InputError(AutotuneError):
+    """Bad usage, broken YAML, truncated or foreign trace, unknown rule or run."""
+
+
+class JobFailedError(AutotuneError):
+    """The training job crashed, or its command could not start."""
+
+    exit_code = Exit.JOB_FAILED
+
+
+class NotObservedError(AutotuneError):
+    """The observer never attached, or no training step was seen."""
+
+    exit_code = Exit.NOT_OBSERVED
+
+
+class FilesError(AutotuneError):
+    """A folder is read-only, a disk is full, a file vanished."""
+
+    exit_code = Exit.FILES
+
+
+class InterruptedRunError(AutotuneError):
+    """The user pressed Ctrl-C."""
+
+    exit_code = Exit.INTERRUPTED
