@@ -1,0 +1,73 @@
+"""How softmax attention is computed."""
+
+from __future__ import annotations
+
+from autotune.facts.fact import Fact
+
+FACTS = (
+    Fact(
+        "attention.implementation",
+        "str",
+        "",
+        "Implementation the model really calls (eager, sdpa, flash_attention_2, ...)",
+        "probe",
+    ),
+    Fact(
+        "attention.origin",
+        "str",
+        "",
+        "Where the implementation was chosen",
+        "probe",
+        choices=("default", "call-site", "config", "flag", "unsupported"),
+    ),
+    Fact("attention.supports_sdpa", "bool", "", "The model class has an sdpa implementation", "probe"),
+    Fact("attention.output_attentions", "bool", "", "The job asks for attention weights", "probe"),
+    Fact(
+        "attention.mask_passed",
+        "bool",
+        "",
+        "A mask tensor reaches the attention operator",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact("attention.mask_all_ones", "bool", "", "The 2-D mask given to the model masks nothing", "probe"),
+    Fact(
+        "attention.backend",
+        "str",
+        "",
+        "Kernel family that ran (flash, cudnn, efficient, math, eager)",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
+        "attention.gpu_frac",
+        "float",
+        "frac",
+        "Share of GPU busy time in attention",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
+        "attention.score_bytes_gib",
+        "float",
+        "gib",
+        "Bytes of one layer's attention scores or mask at the largest batch seen",
+        "derived",
+    ),
+    Fact(
+        "attention.cpu_frac",
+        "float",
+        "frac",
+        "Share of CPU operator time in attention operators (CPU jobs)",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
+        "attention.varlen_available",
+        "bool",
+        "",
+        "A variable-length attention can run here (flash-attn, torch varlen, or per-segment sdpa)",
+        "derived",
+    ),
+    Fact("attention.sliding_window", "bool", "", "Some layers use a sliding window", "probe"),
+)

@@ -1,0 +1,17 @@
+"""Switches that help debugging and cost speed."""
+
+from __future__ import annotations
+
+from autotune.facts.fact import Fact
+
+FACTS = (
+    Fact("debug.anomaly_detection", "bool", "", "torch.autograd anomaly detection is on", "probe"),
+    Fact("debug.launch_blocking", "bool", "", "CUDA_LAUNCH_BLOCKING is set", "probe"),
+    Fact("debug.deterministic", "bool", "", "Deterministic algorithms are forced", "probe"),
+    Fact("debug.debugger", "bool", "", "A trace function or debugger is attached", "probe"),
+    Fact("debug.profiler_left_on", "bool", "", "The job itself runs a profiler during every step", "probe"),
+    Fact("debug.flags_on", "list", "", "Names of the debugging switches found on", "derived"),
+    Fact(
+        "debug.torch_logs", "bool", "", "TORCH_LOGS, NCCL_DEBUG=INFO or a similar verbose log is on", "probe"
+    ),
+)

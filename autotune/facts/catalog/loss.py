@@ -1,0 +1,30 @@
+"""The language-model head and the loss."""
+
+from __future__ import annotations
+
+from autotune.facts.fact import Fact
+
+FACTS = (
+    Fact(
+        "loss.logits_gib",
+        "float",
+        "gib",
+        "Bytes of full-vocabulary fp32 logits of the largest micro-batch",
+        "derived",
+    ),
+    Fact(
+        "loss.head_gpu_frac",
+        "float",
+        "frac",
+        "Share of GPU busy time in softmax and cross-entropy",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
+        "loss.unsupervised_frac",
+        "float",
+        "frac",
+        "Share of positions through the head that have no label",
+        "derived",
+    ),
+)

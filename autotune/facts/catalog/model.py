@@ -1,0 +1,34 @@
+"""What is trained."""
+
+from __future__ import annotations
+
+from autotune.facts.fact import Fact
+
+FACTS = (
+    Fact("model.class_name", "str", "", "Class of the outermost model", "probe"),
+    Fact("model.type", "str", "", "Family (transformers model_type)", "probe"),
+    Fact("model.is_transformers", "bool", "", "The model is a transformers model", "probe"),
+    Fact("model.is_encoder", "bool", "", "Bidirectional model (no causal mask)", "probe"),
+    Fact("model.parameters", "int", "count", "Parameters", "probe"),
+    Fact("model.trainable_parameters", "int", "count", "Parameters that get a gradient", "probe"),
+    Fact("model.embedding_parameters", "int", "count", "Parameters of the input embedding lookup", "probe"),
+    Fact("model.layers", "int", "count", "Decoder layers", "probe"),
+    Fact("model.hidden_size", "int", "count", "Hidden size", "probe"),
+    Fact("model.head_dim", "int", "count", "Size of an attention head", "probe"),
+    Fact("model.vocab_size", "int", "count", "Vocabulary", "probe"),
+    Fact("model.attention_layers", "int", "count", "Layers with softmax attention", "probe"),
+    Fact(
+        "model.linear_attention_layers",
+        "int",
+        "count",
+        "Layers with linear attention or a state-space recurrence",
+        "probe",
+    ),
+    Fact("model.conv_layers", "int", "count", "Layers with a short causal convolution", "probe"),
+    Fact("model.moe_experts", "int", "count", "Experts per mixture layer; 0 when there is none", "probe"),
+    Fact("model.dropout_active", "bool", "", "Some dropout with p > 0 runs in training", "probe"),
+    Fact("model.is_compiled", "bool", "", "torch.compile wraps the model or its blocks", "probe"),
+    Fact("model.lora", "bool", "", "Trained through low-rank adapters", "probe"),
+    Fact("model.use_cache", "bool", "", "The key/value cache is built during training", "probe"),
+    Fact("model.frozen_frac", "float", "frac", "Share of parameters that are frozen", "derived"),
+)

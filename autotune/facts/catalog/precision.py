@@ -1,0 +1,51 @@
+"""Number formats where they matter: in the matrix products."""
+
+from __future__ import annotations
+
+from autotune.facts.fact import Fact
+
+FACTS = (
+    Fact(
+        "precision.gemm_dtype",
+        "str",
+        "",
+        "Format most matrix-product time runs in",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+        choices=("fp32", "tf32", "bf16", "fp16", "fp8"),
+    ),
+    Fact(
+        "precision.fp32_gemm_frac",
+        "float",
+        "frac",
+        "Share of matrix-product time in fp32 without tensor cores",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
+        "precision.autocast_dtype",
+        "str",
+        "",
+        "Format of torch.autocast, none when off",
+        "probe",
+        choices=("none", "bf16", "fp16"),
+    ),
+    Fact(
+        "precision.parameter_dtype",
+        "str",
+        "",
+        "Format of most parameters",
+        "probe",
+        choices=("fp32", "bf16", "fp16", "fp8"),
+    ),
+    Fact(
+        "precision.policy_dtype",
+        "str",
+        "",
+        "Compute format of the sharding's mixed-precision policy",
+        "probe",
+        choices=("none", "fp32", "bf16", "fp16"),
+    ),
+    Fact("precision.tf32_allowed", "bool", "", "fp32 matrix products may use TF32", "probe"),
+    Fact("precision.bf16_supported", "bool", "", "The device computes bf16 on its matrix units", "probe"),
+)

@@ -1,0 +1,32 @@
+"""Places where the CPU waits for the GPU."""
+
+from __future__ import annotations
+
+from autotune.facts.fact import Fact
+
+FACTS = (
+    Fact("sync.reads_per_step", "float", "count", "Device values read by user code per step", "probe"),
+    Fact(
+        "sync.wait_frac",
+        "float",
+        "frac",
+        "Share of the step the CPU blocks in reads made by user code",
+        "probe",
+    ),
+    Fact(
+        "sync.device_copies_per_step",
+        "float",
+        "count",
+        "Device-to-host copies per step",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
+        "sync.blocking_ms",
+        "float",
+        "ms",
+        "Time the CPU blocks in stream, event or device synchronisation per step",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+)

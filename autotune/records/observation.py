@@ -1,0 +1,307 @@
+"""What one launch of the job showed: read from the per-rank event files the probe wrote.
+
+A launch is one start of the user's command with the probe in it: the observation itself, or an arm of a trial.
+Every number here was measured in the job; nothing is derived.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from autotune.records.base import Document, Record
+from autotune.records.sites import Site
+
+LaunchMode = Literal["profile", "timing", "parity", "watch"]
+StepTag = Literal["first", "warmup", "profiled", "compile", "checkpoint", "evaluation", "gc", "after_profile"]
+
+
+class StepRecord(Record):
+    """One optimizer step on one rank: backward call(s) followed by optimizer call(s)."""
+
+    index: int
+    end_s: float  # monotonic clock of the rank
+    duration_ms: float
+    micro_batches: int = 1
+    examples: int | None = None
+    tokens: int | None = None  # with padding
+    real_tokens: int | None = None  # without padding
+    supervised_tokens: int | None = None  # labels that count
+    shapes: list[tuple[int, ...]] = Field(default_factory=list)  # token-id shapes of the micro-batches
+    loader_wait_ms: float | None = None
+    optimizer_ms: float | None = None
+    hook_ms: float = 0.0  # time spent in our own hooks, part of duration_ms
+    tags: list[StepTag] = Field(default_factory=list)
+
+
+class LayerKernel(Record):
+    """One kernel function of a special layer and what it resolved to."""
+
+    name: str  # e.g. "chunk_gated_delta_rule", "causal_conv1d_fn"
+    role: Literal["linear_attention", "causal_conv", "other"]
+    implementation: str  # module of the function that runs
+    fast: bool
+    package: str  # distribution the fast one comes from
+    package_version: str | None = None
+    reason: str | None = None  # absent | broken | version | switched-off | forward-only
+    error: str | None = None  # the real import error of a broken package
+
+
+class ModelRecord(Record):
+    """The outermost model."""
+
+    class_name: str
+    model_type: str | None = None
+    transformers: bool = False
+    parameters: int
+    trainable_parameters: int
+    embedding_parameters: int | None = None
+    parameter_dtypes: dict[str, int] = Field(default_factory=dict)  # dtype -> elements (global)
+    local_parameter_bytes: int | None = None
+    layers: int | None = None
+    layer_types: dict[str, int] = Field(default_factory=dict)
+    hidden_size: int | None = None
+    head_dim: int | None = None
+    attention_heads: int | None = None
+    vocab_size: int | None = None
+    experts: int | None = None
+    attn_implementation: str | None = None
+    supports_sdpa: bool | None = None
+    use_cache: bool | None = None
+    output_attentions: bool | None = None
+    is_encoder: bool | None = None
+    sliding_window: int | None = None
+    dropout_active: bool | None = None
+    compiled: bool = False
+    lora: bool = False
+    kernels: list[LayerKernel] = Field(default_factory=list)
+
+
+class ForwardRecord(Record):
+    """What reached the outermost model's forward."""
+
+    keys: list[str]
+    attention_mask: bool = False
+    attention_mask_all_ones: bool | None = None
+    position_ids_restart: bool | None = None  # position ids start again within a row
+    boundary_arguments: list[str] = Field(default_factory=list)
+    use_cache_argument: bool | None = None
+    autocast_dtype: str = "none"
+
+
+class OptimizerRecord(Record):
+    """One optimizer."""
+
+    class_name: str
+    fused: bool | None = None
+    foreach: bool | None = None
+    implementation: Literal["fused", "foreach", "for-loop", "custom"]
+    fused_available: bool | None = None
+    parameters: int = 0
+    state_bytes: int | None = None
+    site: str | None = None
+
+
+class LoaderRecord(Record):
+    """One DataLoader that fed training steps."""
+
+    batch_size: int | None = None
+    num_workers: int | None = None
+    pin_memory: bool | None = None
+    persistent_workers: bool | None = None
+    prefetch_factor: int | None = None
+    drop_last: bool | None = None
+    iterable: bool = False
+    picklable: bool | None = None
+    examples: int | None = None
+    batches: int | None = None
+    sampler: str | None = None
+    collate: str | None = None
+    padding_side: Literal["right", "left", "none"] | None = None
+    example_lengths: list[int] = Field(default_factory=list)  # a sample of real lengths
+    site: str | None = None
+
+
+class CheckpointingRecord(Record):
+    """Activation checkpointing as it is switched on."""
+
+    enabled: bool
+    kind: Literal["transformers", "torch-wrapper", "torch-function", "deepspeed"] | None = None
+    reentrant: bool | None = None
+    layers: int | None = None
+
+
+class ShardingRecord(Record):
+    """How parameters and gradients are spread."""
+
+    kind: Literal["none", "ddp", "fsdp1", "fsdp2", "deepspeed"]
+    units: int | None = None
+    param_dtype: str | None = None
+    reduce_dtype: str | None = None
+    reshard_after_forward: bool | None = None
+    mesh: list[int] = Field(default_factory=list)
+    gradient_syncs_per_step: float | None = None
+
+
+class MemoryRecord(Record):
+    """Device memory of one rank, bytes; None on the CPU."""
+
+    device_bytes: int | None = None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    allocator_retries: int | None = None
+    out_of_memory: bool = False
+    host_peak_rss_bytes: int | None = None
+
+
+class FlagsRecord(Record):
+    """Switches that change speed."""
+
+    anomaly_detection: bool = False
+    deterministic: bool = False
+    launch_blocking: bool = False
+    debugger: bool = False
+    profiler_active: bool = False
+    tf32_allowed: bool | None = None
+    cudnn_benchmark: bool | None = None
+    matmul_precision: str | None = None
+    verbose_logs: list[str] = Field(default_factory=list)  # names of environment variables
+
+
+class EnvironmentRecord(Record):
+    """Software and hardware as the rank sees it. Values of environment variables appear only from a short list."""
+
+    python: str
+    torch: str
+    cuda: str | None = None
+    packages: dict[str, str] = Field(default_factory=dict)
+    broken_packages: dict[str, str] = Field(default_factory=dict)  # package -> import error
+    variables: dict[str, str] = Field(default_factory=dict)
+    device_type: str = "cpu"
+    device_name: str | None = None
+    device_count: int = 0
+    compute_capability: float | None = None
+    bf16_supported: bool | None = None
+    cpu_cores: float | None = None  # what the rank may use (affinity and quota)
+    cpu_threads: int | None = None
+    interpreter: str = ""
+
+
+class DeviceSample(Record):
+    """One NVML sample of one GPU."""
+
+    at_s: float
+    gpu: int
+    utilisation_frac: float | None = None
+    memory_used_gib: float | None = None
+    sm_clock_mhz: float | None = None
+    sm_clock_max_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    throttle_reasons: list[str] = Field(default_factory=list)
+    foreign_processes: int | None = None
+
+
+class PhaseRecord(Record):
+    """A pause between or inside steps."""
+
+    kind: Literal["checkpoint", "evaluation", "gc", "log", "startup", "compile"]
+    start_s: float
+    duration_ms: float
+
+
+class GuardRecord(Record):
+    """Something of the user's that was kept from change."""
+
+    action: Literal["redirected", "suppressed", "refused", "allowed"]
+    call: str
+    target: str
+    file: str | None = None
+    line: int | None = None
+
+
+class ParityStep(Record):
+    """What parity compares, for one optimizer step of one rank, in a process of its own."""
+
+    index: int
+    losses: list[float]  # one per micro-batch, full precision
+    loss_weights: list[int] = Field(default_factory=list)  # supervised tokens behind each loss
+    grad_norm: float | None = None
+    examples_digest: str | None = None  # multiset of (context, label) of the step
+    examples: int | None = None
+    supervised_tokens: int | None = None
+    gradient_sketch: dict[str, list[float]] = Field(default_factory=dict)  # parameter -> [norm, projections]
+
+
+class IsolationRecord(Record):
+    """One example of a packed row replaced by noise; changes relative to the largest logit."""
+
+    examples: int
+    before_change_frac: float  # change of logits before the replaced example: causality
+    after_change_frac: float  # change of logits of later examples: leak
+    repeat_change_frac: float  # the same forward twice: the zero of this machine
+
+
+class ParityRecord(Record):
+    """Parity facts of one rank."""
+
+    initial_weights_digest: str | None = None
+    final_weights_digest: str | None = None
+    seeded: bool = False
+    dropout_active: bool | None = None
+    steps: list[ParityStep] = Field(default_factory=list)
+    isolation: list[IsolationRecord] = Field(default_factory=list)
+    isolation_error: str | None = None
+
+
+class RankObservation(Record):
+    """Everything one rank reported."""
+
+    rank: int
+    world_size: int
+    environment: EnvironmentRecord
+    status: Literal["completed", "stopped", "exception", "killed"]
+    error: str | None = None  # type and message of the exception that ended the job
+    startup_s: float | None = None
+    steps: list[StepRecord] = Field(default_factory=list)
+    model: ModelRecord | None = None
+    forward: ForwardRecord | None = None
+    optimizers: list[OptimizerRecord] = Field(default_factory=list)
+    loaders: list[LoaderRecord] = Field(default_factory=list)
+    checkpointing: CheckpointingRecord | None = None
+    sharding: ShardingRecord | None = None
+    memory: MemoryRecord | None = None
+    flags: FlagsRecord | None = None
+    phases: list[PhaseRecord] = Field(default_factory=list)
+    parity: ParityRecord | None = None
+    trace_file: str | None = None  # relative to the launch folder
+    traced_steps: int = 0
+    counters: dict[str, float] = Field(
+        default_factory=dict
+    )  # e.g. zero_grad_to_zeros, empty_cache, recompiles
+    patch_fingerprint: str | None = None  # digest of the edited files this rank really ran
+    hook_faults: list[str] = Field(default_factory=list)
+    hook_ms_total: float = 0.0
+
+
+class Observation(Document):
+    """One launch."""
+
+    mode: LaunchMode
+    command: list[str]
+    cwd: str
+    exit_code: int | None  # of the launcher; None when it was killed by us
+    wall_s: float
+    ranks: list[RankObservation]
+    expected_ranks: int
+    sites: list[Site] = Field(default_factory=list)
+    guards: list[GuardRecord] = Field(default_factory=list)
+    device_samples: list[DeviceSample] = Field(default_factory=list)
+    trainer_kind: str | None = None
+    carrier: str | None = None
+    epochs_planned: float | None = None
+    max_steps_planned: int | None = None
+    log_tail: list[str] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
+    stop_reason: str | None = None

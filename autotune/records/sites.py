@@ -1,0 +1,83 @@
+"""Places in the user's code that the observer saw at run time."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from autotune.records.base import Record
+
+# What the call at a site does for the job.
+SiteKind = Literal[
+    "loader",  # torch DataLoader constructor
+    "model_create",  # from_pretrained, from_config, _from_config, a model class constructor
+    "config_create",  # a model configuration constructor or AutoConfig.from_pretrained
+    "model_call",  # the outermost model's forward called from user code
+    "backward",  # Tensor.backward, torch.autograd.backward, accelerator.backward
+    "optimizer_create",
+    "optimizer_step",
+    "zero_grad",
+    "clip_grad",
+    "checkpoint_enable",  # gradient_checkpointing_enable, apply_activation_checkpointing, checkpoint_wrapper
+    "shard",  # fully_shard, FSDP, DistributedDataParallel, accelerator.prepare
+    "compile",  # torch.compile, Module.compile
+    "device_read",  # .item(), .tolist(), .cpu(), float(t), bool(t), print/format of a device tensor
+    "debug_flag",  # set_detect_anomaly, use_deterministic_algorithms, ...
+    "carrier",  # TrainingArguments, SFTConfig, Lightning Trainer, Accelerator: objects that carry settings
+    "trainer_create",
+    "to_device",
+    "save",
+    "empty_cache",
+    "gc_collect",
+]
+
+# Where the value of an argument came from.
+Origin = Literal[
+    "literal", "variable", "expression", "star-kwargs", "default", "cli", "config", "env", "unknown"
+]
+
+
+class Span(Record):
+    """Exact place of a call: lines from 1, columns in UTF-8 bytes from 0 (as code objects give them)."""
+
+    line: int
+    byte_column: int
+    end_line: int
+    end_byte_column: int
+
+
+class Argument(Record):
+    """One argument as the callee received it."""
+
+    text: str  # short repr; never a secret, never a tensor's values
+    origin: Origin = "unknown"
+    position: int | None = None  # given by position; None when by keyword
+
+
+class Frame(Record):
+    """One user frame."""
+
+    file: str
+    line: int
+    function: str
+
+
+class Site(Record):
+    """One call in user code. `span` is None when the interpreter gives no columns (then edits become advice)."""
+
+    id: str  # stable within a launch
+    kind: SiteKind
+    callee: str  # module.qualname of what was really called
+    file: str  # absolute path
+    file_sha256: str
+    span: Span | None
+    line: int
+    function: str
+    arguments: dict[str, Argument] = Field(default_factory=dict)
+    stack: list[Frame] = Field(default_factory=list)  # user frames outward
+    calls: int = 1
+    total_ms: float | None = None  # time spent in the call where it was measured
+    ranks: list[int] = Field(default_factory=list)
+    editable: bool = True  # a real file of the user's (not a package, <string>, notebook)
+    detail: dict[str, str | int | float | bool | None] = Field(default_factory=dict)

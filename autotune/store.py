@@ -1,0 +1,134 @@
+"""The `runs/` folder: names, the latest run, atomic writes, reading records back.
+
+A run is a folder `at-<date>-<time>-<name>`: the prefix keeps it apart from TensorBoard's folders.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from autotune.errors import FilesError, InputError
+
+if TYPE_CHECKING:
+    from autotune.records.base import Document
+
+    D = TypeVar("D", bound=Document)
+
+DEFAULT_RUNS_DIR = Path("runs")
+_PREFIX = "at-"
+
+
+def create_run(runs_dir: Path, name: str) -> Path:
+    """Make a new run folder and return its absolute path. Raises FilesError."""
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:40] or "job"
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    try:
+        runs_dir.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1000):
+            suffix = "" if attempt == 0 else f"-{attempt}"
+            folder = runs_dir.resolve() / f"{_PREFIX}{stamp}-{slug}{suffix}"
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                continue
+            return folder
+    except OSError as fault:
+        raise _files_error(fault, runs_dir) from fault
+    raise FilesError("could not find a free run name", where=str(runs_dir))
+
+
+def list_runs(runs_dir: Path) -> list[Path]:
+    """Run folders, oldest first."""
+    if not runs_dir.is_dir():
+        return []
+    found = [p for p in runs_dir.iterdir() if p.name.startswith(_PREFIX) and p.is_dir()]
+    return sorted(found, key=lambda p: p.name)
+
+
+def find_run(runs_dir: Path, name: str | None) -> Path:
+    """The run called `name` (a name, a unique part of it, or a path), or the latest. Raises InputError."""
+    if name and Path(name).is_dir():
+        return Path(name).resolve()
+    runs = list_runs(runs_dir)
+    if not runs:
+        raise InputError(
+            "there is no run yet", where=str(runs_dir), hint="start with: autotune analyze -- COMMAND"
+        )
+    if name is None or name == "latest":
+        return max(runs, key=lambda p: p.name).resolve()
+    hits = [p for p in runs if p.name == name] or [p for p in runs if name in p.name]
+    if len(hits) == 1:
+        return hits[0].resolve()
+    if hits:
+        names = ", ".join(p.name for p in hits[-5:])
+        raise InputError(f"'{name}' fits several runs: {names}", hint="give more of the name")
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [p.name for p in runs], n=1, cutoff=0.4)
+    hint = f"did you mean '{near[0]}'?" if near else "autotune runs lists them"
+    raise InputError(f"there is no run '{name}'", where=str(runs_dir), hint=hint)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file or nothing. Raises FilesError."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(scratch, "w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(scratch, path)
+    except OSError as fault:
+        scratch.unlink(missing_ok=True)
+        raise _files_error(fault, path) from fault
+
+
+def write_record(path: Path, record: Document) -> None:
+    """Write a record as JSON, atomically. Raises FilesError."""
+    write_text(path, record.model_dump_json(indent=1) + "\n")
+
+
+def read_record(path: Path, kind: type[D]) -> D:
+    """Read a record. Raises InputError when the file is missing, broken or of another version."""
+    from pydantic import ValidationError
+
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise InputError(
+            "this run has no such record", where=str(path), hint="run the step that makes it"
+        ) from None
+    except ValidationError as fault:
+        first = fault.errors()[0]
+        spot = ".".join(str(part) for part in first["loc"])
+        raise InputError(
+            f"not a {kind.__name__} record: {spot or 'file'}: {first['msg']}", where=str(path)
+        ) from None
+    except OSError as fault:
+        raise _files_error(fault, path) from fault
+
+
+def append_json(path: Path, value: dict[str, object]) -> None:
+    """Add one line of JSON and flush it to disk. Raises FilesError."""
+    try:
+        with open(path, "a", encoding="utf-8") as out:
+            out.write(json.dumps(value) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+    except OSError as fault:
+        raise _files_error(fault, path) from fault
+
+
+def _files_error(fault: OSError, path: Path) -> FilesError:
+    hints = {
+        30: "choose a folder that can be written with --runs-dir",
+        13: "choose a folder that can be written with --runs-dir",
+        28: "free some space, or choose another disk with --runs-dir",
+    }
+    return FilesError(fault.strerror or str(fault), where=str(path), hint=hints.get(fault.errno or 0))
