@@ -1,6 +1,6 @@
 """What one launch of the job showed: read from the per-rank event files the probe wrote.
 
-A launch is one start of the user's command with the probe in it: the observation itself, or an arm of a trial.
+A launch is one start of the user's command with the probe in it: the observation, or an arm of a trial.
 Every number here was measured in the job; nothing is derived.
 """
 
@@ -170,7 +170,7 @@ class FlagsRecord(Record):
 
 
 class EnvironmentRecord(Record):
-    """Software and hardware as the rank sees it. Values of environment variables appear only from a short list."""
+    """Software and hardware as the rank sees it; environment variables only from a short list."""
 
     python: str
     torch: str

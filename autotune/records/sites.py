@@ -64,7 +64,7 @@ class Frame(Record):
 
 
 class Site(Record):
-    """One call in user code. `span` is None when the interpreter gives no columns (then edits become advice)."""
+    """One call in user code. Without columns from the interpreter `span` is None: then edits are advice."""
 
     id: str  # stable within a launch
     kind: SiteKind
