@@ -52,6 +52,8 @@ class Fix(Record):
     title: str
     applicability: Applicability = "safe"
     steps: list[FixStep] = Field(default_factory=list)  # empty: advice only
+    requires: list[str] = Field(default_factory=list)  # conditions on the state this fix is applied in
+    predicts: dict[str, FactScalar] = Field(default_factory=dict)  # facts afterwards; "=name": another fact's
 
 
 class Finding(Record):
