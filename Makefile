@@ -1,0 +1,46 @@
+# make demo   set everything up and run the main job on the CPU
+# make test   set everything up and pass the tests
+# make lint   linters; make test-full the whole matrix
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.PHONY: demo test test-full lint clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade pip
+
+# torch first and pinned, so that nothing that follows pulls another build of it
+$(VENV)/.torch: $(BIN)/python
+	$(PIP) install "$(TORCH)"
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml examples/requirements.txt
+	$(PIP) install "$(TORCH)" -r examples/requirements.txt -e .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.demo tests/requirements.txt
+	$(PIP) install "$(TORCH)" -r tests/requirements.txt -e ".[dev]"
+	touch $@
+
+demo: $(VENV)/.demo
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not full and not gpu"
+
+test-full: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,52 @@
+"""Options and small steps that several verbs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from autotune.console import Screen
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+JOB_COMMAND = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+def output_options(function: F) -> F:
+    """--json and --quiet, handed to the verb as `screen`."""
+
+    def collect(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+        screen = ctx.ensure_object(dict).setdefault("screen", Screen())
+        if param.name == "as_json":
+            screen.as_json = value
+        else:
+            screen.quiet = value
+        return value
+
+    function = click.option(
+        "--json", "as_json", is_flag=True, expose_value=False, callback=collect, help="Answer as JSON on stdout."
+    )(function)
+    return click.option(
+        "--quiet", "-q", is_flag=True, expose_value=False, callback=collect, help="No progress."
+    )(function)
+
+
+def runs_dir_option(function: F) -> F:
+    """--runs-dir as `runs_dir`."""
+    return click.option(
+        "--runs-dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("runs"),
+        show_default=True,
+        help="Folder that holds the runs.",
+    )(function)
+
+
+def current_screen() -> Screen:
+    """The screen of the running verb."""
+    found = click.get_current_context().ensure_object(dict).setdefault("screen", Screen())
+    assert isinstance(found, Screen)
+    return found

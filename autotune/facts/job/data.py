@@ -1,0 +1,87 @@
+"""Facts about batches and the loader."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from autotune.facts.sheet import SheetBuilder
+from autotune.facts.steady import step_times, steps_by_index
+from autotune.records.observation import Observation
+
+
+def data_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> None:
+    steps = [step for rank in observation.ranks for step in rank.steps]
+    source = "probe, batches on the CPU side of the loader"
+    counted = [s for s in steps if s.tokens and s.real_tokens is not None]
+    over = f"{len(counted)} steps, {basis}"
+    if counted:
+        tokens = sum(s.tokens or 0 for s in counted)
+        real = sum(s.real_tokens or 0 for s in counted)
+        sheet.put("data.padding_frac", 1.0 - real / tokens, source, over)
+        supervised = [s for s in counted if s.supervised_tokens is not None]
+        if supervised and real:
+            total = sum(s.supervised_tokens or 0 for s in supervised)
+            base = sum(s.real_tokens or 0 for s in supervised)
+            sheet.put("data.supervised_frac", min(1.0, total / base) if base else None, source, over)
+        sheet.put("data.is_text_batch", True, source, over)
+        by_index = list(steps_by_index(observation).values())
+        sums = [sum(s.tokens or 0 for _, s in row) for row in by_index]
+        sheet.put("data.tokens_per_step", float(median(sums)) if sums else None, source, over)
+        useful = [sum(s.real_tokens or 0 for _, s in row) for row in by_index]
+        sheet.put("data.useful_tokens_per_step", float(median(useful)) if useful else None, source, over)
+    shapes = [shape for s in steps for shape in s.shapes]
+    if shapes:
+        rows = [shape[0] for shape in shapes]
+        sheet.put("data.batch_size", float(median(rows)), source, f"{len(shapes)} micro-batches")
+        lengths = [shape[1] for shape in shapes if len(shape) > 1]
+        sheet.put("data.max_length_seen", max(lengths, default=None), source, f"{len(shapes)} micro-batches")
+        lead_steps = [s for s in observation.ranks[0].steps if s.shapes]
+        distinct = len({shape for s in lead_steps for shape in s.shapes})
+        if len(lead_steps) >= 5:
+            rate = 100.0 * distinct / len(lead_steps)
+            sheet.put("data.distinct_shapes_per_100_steps", rate, source, f"{len(lead_steps)} steps, rank 0")
+        if len(lengths) >= 5:
+            padding = sheet.number("data.padding_frac")
+            fixed = len(set(lengths)) == 1 and bool(padding and padding > 0.02)
+            sheet.put("data.padded_to_fixed_length", fixed, source, f"{len(shapes)} micro-batches")
+    if steps:
+        sheet.put(
+            "data.accumulation_steps",
+            float(median(s.micro_batches for s in steps)),
+            "probe, backward calls",
+            over,
+        )
+    _loader_facts(sheet, observation, basis)
+
+
+def _loader_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> None:
+    times = step_times(observation)
+    waits, shares = [], []
+    for index, entries in steps_by_index(observation).items():
+        if index not in times.indices:
+            continue
+        known = [step for _, step in entries if step.loader_wait_ms is not None]
+        if known:
+            waits.append(max(step.loader_wait_ms or 0.0 for step in known))
+            shares.append(max((step.loader_wait_ms or 0.0) / step.duration_ms for step in known))
+    over = f"{len(waits)} steps, slowest of {basis}"
+    sheet.put("data.loader_wait_ms", median(waits) if waits else None, "probe, DataLoader", over)
+    sheet.put(
+        "data.loader_wait_frac", min(1.0, median(shares)) if shares else None, "probe, DataLoader", over
+    )
+    loaders = observation.ranks[0].loaders
+    sheet.put("data.loader_is_dataloader", bool(loaders), "probe, DataLoader")
+    if not loaders:
+        return
+    loader = loaders[0]
+    source = "probe, DataLoader arguments"
+    sheet.put("data.loader_workers", loader.num_workers, source)
+    sheet.put("data.pin_memory", loader.pin_memory, source)
+    sheet.put("data.dataset_iterable", loader.iterable, source)
+    sheet.put("data.dataset_picklable", loader.picklable, source)
+    sheet.put("data.examples_in_dataset", loader.examples, source)
+    sheet.put("data.padding_side", loader.padding_side, "probe, batches")
+    sheet.put("run.batches_per_epoch", loader.batches, source)
+    accumulation = sheet.number("data.accumulation_steps")
+    if loader.batches and accumulation:
+        sheet.put("run.optimizer_steps_per_epoch", loader.batches / accumulation, source)

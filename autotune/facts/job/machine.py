@@ -1,0 +1,157 @@
+"""Facts about the machine, its software, its memory and the switches that are on."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from autotune.facts.sheet import SheetBuilder
+from autotune.records.observation import Observation, RankObservation
+
+_GIB = 1024.0**3
+
+
+def device_facts(sheet: SheetBuilder, observation: Observation, lead: RankObservation) -> None:
+    environment = lead.environment
+    source = "probe, device properties"
+    name = environment.device_name or ("CPU" if environment.device_type == "cpu" else None)
+    sheet.put("device.name", name, source)
+    lowered = (name or "").lower()
+    if environment.device_type == "cpu":
+        vendor = "cpu"
+    elif "amd" in lowered or "instinct" in lowered or lowered.startswith("mi"):
+        vendor = "amd"
+    elif environment.compute_capability is not None:
+        vendor = "nvidia"
+    else:
+        vendor = "other"
+    sheet.put("device.vendor", vendor, source)
+    if environment.device_type == "cpu":
+        for fact in ("device.compute_capability", "device.throttled_frac", "device.utilisation_frac"):
+            sheet.not_applicable(fact, "the job runs on the CPU")
+        sheet.not_applicable("device.sm_clock_frac", "the job runs on the CPU")
+        sheet.not_applicable("device.foreign_processes", "the job runs on the CPU")
+        return
+    sheet.put("device.count", environment.device_count, source)
+    sheet.put("device.compute_capability", environment.compute_capability, source)
+    samples = observation.device_samples
+    basis = f"{len(samples)} samples"
+    throttled = [bool(s.throttle_reasons) for s in samples]
+    sheet.put("device.throttled_frac", sum(throttled) / len(throttled) if throttled else None, "NVML", basis)
+    used = [s.utilisation_frac for s in samples if s.utilisation_frac is not None]
+    sheet.put("device.utilisation_frac", sum(used) / len(used) if used else None, "NVML", basis)
+    clocks = [s.sm_clock_mhz / s.sm_clock_max_mhz for s in samples if s.sm_clock_mhz and s.sm_clock_max_mhz]
+    sheet.put("device.sm_clock_frac", median(clocks) if clocks else None, "NVML", basis)
+    foreign = [s.foreign_processes for s in samples if s.foreign_processes is not None]
+    sheet.put("device.foreign_processes", max(foreign, default=None), "NVML", basis)
+
+
+def environment_facts(sheet: SheetBuilder, lead: RankObservation, observation: Observation) -> None:
+    environment = lead.environment
+    source = "probe, installed packages"
+    sheet.put("env.python", environment.python, source)
+    sheet.put("env.torch", environment.torch, source)
+    sheet.put("env.cuda", environment.cuda, source, why="torch was built without CUDA")
+    packages = {name.replace("_", "-").lower(): version for name, version in environment.packages.items()}
+    for fact, package in (
+        ("env.transformers", "transformers"),
+        ("env.triton", "triton"),
+        ("env.flash_linear_attention", "flash-linear-attention"),
+        ("env.causal_conv1d", "causal-conv1d"),
+        ("env.flash_attention", "flash-attn"),
+    ):
+        if package in packages:
+            sheet.put(fact, packages[package], source)
+        else:
+            sheet.not_applicable(fact, f"{package} is not installed")
+    threads = environment.cpu_threads
+    sheet.put("env.cpu_threads_per_rank", threads, "probe, torch threads")
+    cores = environment.cpu_cores
+    if threads and cores:
+        local = len(observation.ranks)
+        sheet.put("data.cpu_cores_per_rank", cores / local, "probe, CPU affinity and quota")
+        over = local > 1 and threads * local > cores * 1.01
+        sheet.put(
+            "env.cpu_threads_oversubscribed", over, "probe, torch threads", f"{local} ranks, {cores:g} cores"
+        )
+    sheet.put("trainer.kind", observation.trainer_kind, "probe, imports and calls")
+    sheet.put("trainer.carrier", observation.carrier, "probe, constructor calls")
+
+
+def debug_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
+    flags = lead.flags
+    if flags is None:
+        return
+    source = "probe, torch settings and environment"
+    values = {
+        "debug.anomaly_detection": flags.anomaly_detection,
+        "debug.launch_blocking": flags.launch_blocking,
+        "debug.deterministic": flags.deterministic,
+        "debug.debugger": flags.debugger,
+        "debug.profiler_left_on": flags.profiler_active,
+        "debug.torch_logs": bool(flags.verbose_logs),
+    }
+    for name, value in values.items():
+        sheet.put(name, value, source)
+    on = [name.removeprefix("debug.") for name, value in values.items() if value]
+    sheet.put("debug.flags_on", on, source)
+
+
+def memory_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> None:
+    ranks = [rank for rank in observation.ranks if rank.memory is not None]
+    source = "probe, allocator statistics"
+    lead = observation.ranks[0]
+    if lead.checkpointing is not None:
+        record = lead.checkpointing
+        how = "probe, checkpoint calls"
+        sheet.put("memory.checkpointing", record.enabled, how)
+        if record.enabled:
+            sheet.put("memory.checkpointing_kind", record.kind, how)
+            sheet.put("memory.checkpointing_reentrant", record.reentrant, how)
+            sheet.put("memory.checkpointed_layers", record.layers, how)
+        else:
+            for fact in (
+                "memory.checkpointing_kind",
+                "memory.checkpointing_reentrant",
+                "memory.checkpointed_layers",
+            ):
+                sheet.not_applicable(fact, "checkpointing is off")
+    if lead.environment.device_type == "cpu":
+        for fact in (
+            "memory.device_gib",
+            "memory.peak_reserved_gib",
+            "memory.peak_allocated_gib",
+            "memory.peak_frac",
+        ):
+            sheet.not_applicable(fact, "the job runs on the CPU")
+        sheet.not_applicable("memory.allocator_retries", "the job runs on the CPU")
+        return
+    reserved = [r.memory.peak_reserved_bytes for r in ranks if r.memory and r.memory.peak_reserved_bytes]
+    allocated = [r.memory.peak_allocated_bytes for r in ranks if r.memory and r.memory.peak_allocated_bytes]
+    totals = [r.memory.device_bytes for r in ranks if r.memory and r.memory.device_bytes]
+    sheet.put("memory.peak_reserved_gib", max(reserved) / _GIB if reserved else None, source, basis)
+    sheet.put("memory.peak_allocated_gib", max(allocated) / _GIB if allocated else None, source, basis)
+    sheet.put("memory.device_gib", min(totals) / _GIB if totals else None, source, basis)
+    if reserved and totals:
+        sheet.put("memory.peak_frac", max(reserved) / min(totals), source, basis)
+    retries = [
+        r.memory.allocator_retries for r in ranks if r.memory and r.memory.allocator_retries is not None
+    ]
+    sheet.put("memory.allocator_retries", max(retries, default=None), source, basis)
+    _static_memory(sheet, lead)
+
+
+def _static_memory(sheet: SheetBuilder, lead: RankObservation) -> None:
+    model = lead.model
+    state = sum(o.state_bytes or 0 for o in lead.optimizers)
+    if model is None or model.local_parameter_bytes is None or not state:
+        return
+    trainable = model.trainable_parameters / model.parameters if model.parameters else 1.0
+    static = model.local_parameter_bytes * (1.0 + trainable) + state
+    sheet.put(
+        "memory.static_gib", static / _GIB, "derived from parameter and optimizer state bytes", "rank 0"
+    )
+    peak = sheet.number("memory.peak_allocated_gib")
+    if peak is not None:
+        sheet.put(
+            "memory.activation_gib", max(0.0, peak - static / _GIB), "derived from the allocator's peak"
+        )

@@ -1,0 +1,180 @@
+"""Facts about the model: family, attention, kernels, packing, number formats."""
+
+from __future__ import annotations
+
+from autotune.facts.packing import packing_verdict
+from autotune.facts.sheet import SheetBuilder
+from autotune.records.observation import ModelRecord, Observation, RankObservation
+
+_DTYPE_SHORT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8"}
+_LINEAR_LAYER_WORDS = ("linear", "mamba", "recurrent", "delta", "ssm", "rwkv", "retention")
+_CONV_LAYER_WORDS = ("conv",)
+
+
+def model_facts(sheet: SheetBuilder, lead: RankObservation, basis: str) -> None:
+    model = lead.model
+    source = "probe, outermost model"
+    if model is None:
+        return
+    sheet.put("model.class_name", model.class_name, source)
+    sheet.put("model.type", model.model_type, source)
+    sheet.put("model.is_transformers", model.transformers, source)
+    sheet.put("model.is_encoder", model.is_encoder, source)
+    sheet.put("model.parameters", model.parameters, source, basis)
+    sheet.put("model.trainable_parameters", model.trainable_parameters, source, basis)
+    sheet.put("model.embedding_parameters", model.embedding_parameters, source, basis)
+    sheet.put("model.layers", model.layers, source)
+    sheet.put("model.hidden_size", model.hidden_size, source)
+    sheet.put("model.head_dim", model.head_dim, source)
+    sheet.put("model.vocab_size", model.vocab_size, source)
+    sheet.put("model.moe_experts", model.experts or 0, source)
+    sheet.put("model.dropout_active", model.dropout_active, source)
+    sheet.put("model.is_compiled", model.compiled, source)
+    sheet.put("model.lora", model.lora, source)
+    sheet.put("model.use_cache", model.use_cache, source)
+    if model.parameters:
+        frozen = 1.0 - model.trainable_parameters / model.parameters
+        sheet.put("model.frozen_frac", max(0.0, frozen), source, basis)
+    linear, conv, attention = _layer_counts(model)
+    sheet.put("model.linear_attention_layers", linear, source)
+    sheet.put("model.conv_layers", conv, source)
+    sheet.put("model.attention_layers", attention, source)
+
+
+def _layer_counts(model: ModelRecord) -> tuple[int | None, int | None, int | None]:
+    """Layers with a linear recurrence, with a short convolution, with softmax attention."""
+    if model.layer_types:
+        linear = sum(n for t, n in model.layer_types.items() if any(w in t for w in _LINEAR_LAYER_WORDS))
+        conv = sum(n for t, n in model.layer_types.items() if any(w in t for w in _CONV_LAYER_WORDS))
+        rest = sum(model.layer_types.values()) - linear - conv
+        if any(kernel.role == "causal_conv" for kernel in model.kernels):
+            conv = max(conv, linear)
+        return linear, conv, rest
+    roles = {kernel.role for kernel in model.kernels}
+    if model.layers is None or not model.transformers:
+        return None, None, None
+    if "linear_attention" in roles:
+        return model.layers, model.layers if "causal_conv" in roles else 0, 0
+    return 0, 0, model.layers
+
+
+def attention_facts(sheet: SheetBuilder, lead: RankObservation, observation: Observation) -> None:
+    model, forward = lead.model, lead.forward
+    source = "probe, model configuration in effect"
+    if model is not None:
+        sheet.put("attention.implementation", model.attn_implementation, source)
+        sheet.put("attention.supports_sdpa", model.supports_sdpa, source)
+        sheet.put("attention.output_attentions", model.output_attentions, source)
+        if model.transformers:
+            sheet.put("attention.sliding_window", bool(model.sliding_window), source)
+        origin = _attention_origin(observation, model)
+        sheet.put("attention.origin", origin, "probe, constructor calls")
+        if model.transformers:
+            # CPU: causal sdpa per segment. GPU: torch's own variable-length kernel, head size 256 at most.
+            small = model.head_dim is None or model.head_dim <= 256
+            sheet.put("attention.varlen_available", small, "derived from head size and device")
+    if forward is not None:
+        sheet.put("attention.mask_all_ones", forward.attention_mask_all_ones, "probe, arguments of forward")
+
+
+def _attention_origin(observation: Observation, model: ModelRecord) -> str | None:
+    for site in observation.sites:
+        if site.kind in ("model_create", "config_create") and "attn_implementation" in site.arguments:
+            return {"cli": "flag", "config": "config"}.get(
+                site.arguments["attn_implementation"].origin, "call-site"
+            )
+    if model.attn_implementation == "eager" and model.supports_sdpa is False:
+        return "unsupported"
+    return "default" if model.attn_implementation else None
+
+
+def kernel_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
+    model = lead.model
+    if model is None:
+        return
+    for role, prefix in (
+        ("linear_attention", "kernels.linear_attention"),
+        ("causal_conv", "kernels.causal_conv"),
+    ):
+        kernels = [k for k in model.kernels if k.role == role]
+        if not kernels:
+            if model.transformers:
+                sheet.not_applicable(prefix, "the model has no such layer")
+                sheet.not_applicable(f"{prefix}_reason", "the model has no such layer")
+            continue
+        slow = [k for k in kernels if not k.fast]
+        names = ", ".join(k.name for k in kernels)
+        sheet.put(prefix, "fallback" if slow else "fast", "probe, resolved kernel functions", names)
+        if slow:
+            reason = next((k.reason for k in slow if k.reason), None)
+            sheet.put(f"{prefix}_reason", reason, "probe, import of the kernel package")
+            error = next((k.error for k in slow if k.error), None)
+            sheet.put(f"{prefix}_error", error, "probe, import of the kernel package", why="no import error")
+        else:
+            sheet.not_applicable(f"{prefix}_reason", "the fused kernel runs")
+
+
+def packing_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
+    forward, model = lead.forward, lead.model
+    if forward is None or model is None:
+        return
+    source = "probe, arguments of forward"
+    boundaries = forward.boundary_arguments
+    if forward.position_ids_restart is not None or boundaries:
+        sheet.put("packing.packed", bool(forward.position_ids_restart or boundaries), source)
+    elif "position_ids" not in forward.keys:
+        sheet.put("packing.packed", False, source)
+    sheet.put("packing.boundary_arguments", list(boundaries), source)
+    if not (model.transformers and model.model_type):
+        return
+    kernels = [k for k in model.kernels if k.role in ("linear_attention", "causal_conv")]
+    linear, _, _ = _layer_counts(model)
+    special = bool(kernels) or bool(linear)
+    implementation = (
+        "dense" if not special else "fast" if kernels and all(k.fast for k in kernels) else "fallback"
+    )
+    common = {
+        "attention": model.attn_implementation or "sdpa",
+        "transformers_version": lead.environment.packages.get("transformers"),
+    }
+    now = packing_verdict(
+        model.model_type,
+        implementation=implementation,
+        kwargs=tuple(boundaries),
+        batch=1,
+        mask=forward.attention_mask,
+        use_cache=bool(
+            forward.use_cache_argument if forward.use_cache_argument is not None else model.use_cache
+        ),
+        **common,
+    )
+    sheet.put("packing.verdict", now, "packing isolation table", f"{model.model_type}, {implementation}")
+    best = packing_verdict(
+        model.model_type,
+        implementation="fast" if special else "dense",
+        kwargs=("position_ids", "seq_idx", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"),
+        batch=1,
+        mask=False,
+        use_cache=False,
+        **common,
+    )
+    sheet.put("packing.verdict_with_fast_kernels", best, "packing isolation table", model.model_type)
+
+
+def precision_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
+    if lead.model is not None and lead.model.parameter_dtypes:
+        main = max(lead.model.parameter_dtypes.items(), key=lambda item: item[1])[0].removeprefix("torch.")
+        sheet.put(
+            "precision.parameter_dtype", _DTYPE_SHORT.get(main), "probe, parameters", why=f"dtype {main}"
+        )
+    if lead.forward is not None:
+        auto = lead.forward.autocast_dtype.removeprefix("torch.")
+        sheet.put("precision.autocast_dtype", _DTYPE_SHORT.get(auto, auto), "probe, forward")
+    policy = lead.sharding.param_dtype if lead.sharding else None
+    short = _DTYPE_SHORT.get((policy or "none").removeprefix("torch."), "none")
+    sheet.put("precision.policy_dtype", short, "probe, mixed-precision policy")
+    if lead.environment.device_type == "cpu":
+        sheet.not_applicable("precision.tf32_allowed", "the job runs on the CPU")
+    elif lead.flags is not None:
+        sheet.put("precision.tf32_allowed", lead.flags.tf32_allowed, "probe, torch backends")
+    sheet.put("precision.bf16_supported", lead.environment.bf16_supported, "probe, device")

@@ -1,0 +1,166 @@
+"""Facts about the run as a whole: steps, speed, what interrupts them, how ranks share the work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import median
+
+from autotune.facts.sheet import SheetBuilder
+from autotune.facts.steady import step_times, steps_by_index
+from autotune.records.observation import Observation
+
+_DTYPE_SHORT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+
+def run_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> None:
+    ranks = observation.ranks
+    times = step_times(observation)
+    source = "probe, optimizer steps"
+    on_gpu = any(rank.environment.device_type != "cpu" for rank in ranks)
+    sheet.put("run.has_gpu", on_gpu, "probe, device of the job")
+    sheet.put("run.is_training", any(rank.steps for rank in ranks), source)
+    sheet.put("run.world_size", max(rank.world_size for rank in ranks), "probe, process group")
+    sheet.put("run.ranks_seen", len(ranks), "probe")
+    steps_basis = f"{len(times.durations_ms)} unprofiled steps, slowest of {basis}"
+    sheet.put("run.steps_timed", len(times.durations_ms), source, basis)
+    sheet.put("run.step_ms", times.median_ms, source, steps_basis, why="no unprofiled step was seen")
+    sheet.put("run.step_spread_frac", times.spread_frac, source, steps_basis)
+    sheet.put("run.steady", times.steady, source, steps_basis)
+    firsts = [rank.steps[0].duration_ms for rank in ranks if rank.steps]
+    sheet.put("run.first_step_ms", max(firsts, default=None), source, basis)
+    startups = [rank.startup_s for rank in ranks if rank.startup_s is not None]
+    sheet.put("run.startup_s", max(startups, default=None), "probe, first backward", basis)
+    sheet.put(
+        "run.out_of_memory", any(r.memory.out_of_memory for r in ranks if r.memory), "probe, exceptions"
+    )
+    sheet.put("run.incomplete", any(r.status in ("exception", "killed") for r in ranks), "probe, exit")
+    sheet.put("run.epochs_planned", observation.epochs_planned, "the job's arguments")
+    kept = set(times.indices)
+    seconds = sum(times.durations_ms) / 1000.0
+    real, padded = 0, 0
+    known_real = known = bool(kept)
+    for index, entries in steps_by_index(observation).items():
+        if index not in kept:
+            continue
+        for _, step in entries:
+            known_real &= step.real_tokens is not None
+            known &= step.tokens is not None
+            real += step.real_tokens or 0
+            padded += step.tokens or 0
+    why = "tokens could not be counted on the CPU side of the loader"
+    tokens_source = "probe, batches and optimizer steps"
+    sheet.put(
+        "run.useful_tokens_per_s",
+        real / seconds if known_real and seconds else None,
+        tokens_source,
+        steps_basis,
+        why=why,
+    )
+    sheet.put(
+        "run.all_tokens_per_s",
+        padded / seconds if known and seconds else None,
+        tokens_source,
+        steps_basis,
+        why=why,
+    )
+
+
+def optimizer_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> None:
+    lead = observation.ranks[0]
+    source = "probe, optimizer"
+    sheet.put("optimizer.count", len(lead.optimizers) or None, source)
+    if lead.optimizers:
+        main = max(lead.optimizers, key=lambda o: o.parameters)
+        sheet.put("optimizer.class_name", main.class_name, source)
+        sheet.put("optimizer.implementation", main.implementation, source)
+        sheet.put("optimizer.fused_available", main.fused_available, source)
+    times = step_times(observation)
+    spent, shares = [], []
+    for index, entries in steps_by_index(observation).items():
+        if index in times.indices:
+            for _, step in entries:
+                if step.optimizer_ms is not None:
+                    spent.append(step.optimizer_ms)
+                    shares.append(min(1.0, step.optimizer_ms / step.duration_ms))
+    over = f"{len(spent)} steps, {basis}"
+    sheet.put("optimizer.step_ms", median(spent) if spent else None, "probe, optimizer.step", over)
+    sheet.put("optimizer.step_frac", median(shares) if shares else None, "probe, optimizer.step", over)
+    zeros = lead.counters.get("zero_grad_to_zeros")
+    sheet.put("optimizer.zero_grad_to_zeros", bool(zeros) if zeros is not None else None, "probe, zero_grad")
+
+
+def sharding_facts(sheet: SheetBuilder, observation: Observation) -> None:
+    lead = observation.ranks[0]
+    kind = lead.sharding.kind if lead.sharding else "none"
+    source = "probe, wrapping calls"
+    sheet.put("comm.kind", kind, source)
+    if kind == "none" or lead.sharding is None:
+        reason = "parameters and gradients are not spread over ranks"
+        for fact in ("comm.fsdp_units", "comm.reshard_after_forward", "comm.reduce_dtype"):
+            sheet.not_applicable(fact, reason)
+        if observation.ranks[0].world_size == 1:
+            for fact in ("comm.slowest_rank", "comm.rank_skew_frac", "comm.syncs_per_optimizer_step"):
+                sheet.not_applicable(fact, "one rank")
+        return
+    sheet.put("comm.fsdp_units", lead.sharding.units, source)
+    sheet.put("comm.reshard_after_forward", lead.sharding.reshard_after_forward, source)
+    reduce = (lead.sharding.reduce_dtype or "").removeprefix("torch.")
+    sheet.put(
+        "comm.reduce_dtype", _DTYPE_SHORT.get(reduce), source, why="the policy names no reduction format"
+    )
+    sheet.put(
+        "comm.syncs_per_optimizer_step", lead.sharding.gradient_syncs_per_step, "probe, gradient reductions"
+    )
+
+
+def sync_facts(sheet: SheetBuilder, observation: Observation) -> None:
+    lead = observation.ranks[0]
+    if lead.environment.device_type == "cpu":
+        for fact in (
+            "sync.reads_per_step",
+            "sync.wait_frac",
+            "sync.device_copies_per_step",
+            "sync.blocking_ms",
+        ):
+            sheet.not_applicable(fact, "the job runs on the CPU: there is no device to wait for")
+        return
+    reads = [site for site in observation.sites if site.kind == "device_read"]
+    steps = len(lead.steps)
+    if not steps:
+        return
+    source = "probe, reads of device tensors in user code"
+    sheet.put(
+        "sync.reads_per_step", sum(site.calls for site in reads) / steps, source, f"{steps} steps, rank 0"
+    )
+    spent = [site.total_ms for site in reads if site.total_ms is not None]
+    total = sum(step.duration_ms for step in lead.steps)
+    if total and (spent or not reads):
+        sheet.put("sync.wait_frac", min(1.0, sum(spent) / total), source, f"{steps} steps, rank 0")
+
+
+def stall_facts(sheet: SheetBuilder, observation: Observation) -> None:
+    lead = observation.ranks[0]
+    source = "probe, phases of the run"
+    steps = len(lead.steps)
+    if not steps:
+        return
+    spent: Counter[str] = Counter()
+    for phase in lead.phases:
+        spent[phase.kind] += phase.duration_ms  # type: ignore[assignment]
+    total = sum(step.duration_ms for step in lead.steps)
+    basis = f"{steps} steps, rank 0"
+    if total:
+        sheet.put("stall.checkpoint_frac", min(1.0, spent["checkpoint"] / total), source, basis)
+        sheet.put("stall.evaluation_frac", min(1.0, spent["evaluation"] / total), source, basis)
+    sheet.put("stall.gc_ms_per_step", spent["gc"] / steps, source, basis)
+    for fact, counter in (
+        ("stall.gc_collects_per_step", "gc_collect"),
+        ("memory.empty_cache_per_step", "empty_cache"),
+    ):
+        if counter in lead.counters:
+            sheet.put(fact, lead.counters[counter] / steps, "probe, calls", basis)
+    for fact, counter in (("compile.recompiles", "recompiles"), ("compile.graph_breaks", "graph_breaks")):
+        if counter in lead.counters:
+            sheet.put(fact, int(lead.counters[counter]), "probe, torch.compile counters", basis)
+    jit = sum("compile" in step.tags for step in lead.steps)
+    sheet.put("compile.jit_steps_frac", jit / steps, "probe, compile activity", basis)
