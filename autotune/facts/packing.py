@@ -1,0 +1,102 @@
+"""Whether packed examples stay apart, looked up in a table of measured cases; what is not there is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cache
+from typing import Any, Literal
+
+import yaml
+
+from autotune.data import data_dir
+
+Verdict = Literal["isolated", "leaks", "unknown"]
+Implementation = Literal["fast", "fallback", "dense"]
+
+_CU = ("cu_seq_lens_q", "cu_seq_lens_k")
+_RANK: dict[Verdict, int] = {"isolated": 0, "unknown": 1, "leaks": 2}
+
+
+def packing_verdict(
+    family: str,
+    implementation: Implementation,
+    kwargs: Collection[str],
+    attention: str,
+    batch: int,
+    mask: bool,
+    use_cache: bool,
+    transformers_version: str | None,
+) -> Verdict:
+    """Isolation of packed rows for one way of calling a model.
+
+    `family` is transformers' model_type, `kwargs` the boundary arguments that reach the model (position_ids
+    only when they restart), `attention` the implementation in effect, `batch` rows per micro-batch, `mask`
+    whether a 2-D attention mask is passed.
+    """
+    table = _table()
+    if not _version_covered(table, family, transformers_version):
+        return "unknown"
+    verdict = _family_verdict(table["families"].get(family), implementation, kwargs, attention)
+    return _worse(verdict, _attention_verdict(table, kwargs, attention, batch, mask, use_cache))
+
+
+def _worse(first: Verdict, second: Verdict | None) -> Verdict:
+    return first if second is None or _RANK[first] >= _RANK[second] else second
+
+
+@cache
+def _table() -> dict[str, Any]:
+    text = (data_dir("rules") / "_tables" / "packing_isolation.yaml").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return loaded
+
+
+def _version_covered(table: Mapping[str, Any], family: str, version: str | None) -> bool:
+    if version is None:
+        return False
+    minor = ".".join(version.split(".")[:2])
+    return minor == table["transformers"] or family in table["same_verdicts_in"].get(minor, ())
+
+
+def _level(kwargs: Collection[str]) -> str:
+    given = set(kwargs)
+    cu = all(name in given for name in _CU)
+    seq = "seq_idx" in given
+    if cu and seq:
+        return "all_plus_cu_seqlens" if "cu_seqlens" in given else "all"
+    if cu or seq:
+        return "cu" if cu else "seq_idx"
+    return "pos" if "position_ids" in given else "none"
+
+
+def _family_verdict(
+    entry: Mapping[str, Any] | None, implementation: Implementation, kwargs: Collection[str], attention: str
+) -> Verdict:
+    if entry is None:
+        return "unknown"
+    level = _level(kwargs)
+    if level == "none":
+        return "leaks"  # nothing tells the examples apart
+    columns: Mapping[str, Verdict] = entry.get(implementation, {})
+    override: Mapping[str, Verdict] = entry.get("attention_override", {}).get(attention, {})
+    if implementation == "fast" and level in override:
+        return override[level]
+    if level in columns:
+        return columns[level]
+    if "any" in columns:
+        return columns["any"]
+    if implementation == "dense" and columns.get("pos") == columns.get("all") == "isolated":
+        return "isolated"  # softmax layers ignore the arguments they do not know
+    return "unknown"
+
+
+def _attention_verdict(
+    table: Mapping[str, Any], kwargs: Collection[str], attention: str, batch: int, mask: bool, use_cache: bool
+) -> Verdict | None:
+    cu = all(name in kwargs for name in _CU)
+    state = {"mask": mask, "use_cache": use_cache, "batched": batch > 1, "cu_kwargs": cu}
+    for row in table["attention_overrides"]:
+        if attention in row["attention"] and all(row[key] == state[key] for key in state if key in row):
+            verdict: Verdict = row["verdict"]
+            return verdict
+    return None

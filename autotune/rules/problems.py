@@ -1,0 +1,51 @@
+"""What is wrong with a rule file, and where: one line a compiler would print, the source line, a caret."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from autotune.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One error or warning; line and column count from 1."""
+
+    path: str
+    line: int
+    column: int
+    message: str
+    level: Literal["error", "warning"] = "error"
+    source_line: str = ""
+
+    def __str__(self) -> str:
+        head = f"{self.path}:{self.line}:{self.column}: {self.level}: {self.message}"
+        if not self.source_line.strip():
+            return head
+        line = self.source_line.replace("\t", " ")
+        return f"{head}\n{self.line:6d} | {line}\n{'':6s} | {'':{max(self.column - 1, 0)}s}^"
+
+
+class RuleFaults(InputError):
+    """All errors of all rule files at once."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = sorted(problems, key=lambda p: (p.path, p.line, p.column))
+        count = len(self.problems)
+        super().__init__(f"{count} error{'s' if count != 1 else ''} in rule files")
+
+    def __str__(self) -> str:
+        return "\n".join([*(str(problem) for problem in self.problems), self.what])
+
+
+def did_you_mean(word: str, known: Iterable[str], *, join: str = " — did you mean {}?") -> str:
+    """A suggestion for a mistyped word, or nothing."""
+    names = list(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if not close and "." in word:  # right name in the wrong group
+        last = word.rsplit(".", 1)[1]
+        close = [name for name in names if name.rsplit(".", 1)[-1] == last][:1]
+    return join.format(f"'{close[0]}'") if close else ""

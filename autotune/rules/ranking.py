@@ -1,0 +1,76 @@
+"""The order of findings: wrong training first, then by what a fix can gain; causes before their symptoms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autotune.records.findings import Finding
+from autotune.records.terms import SEVERITIES
+
+_CONFIDENCE = {"high": 2, "medium": 1, "low": 0}
+_Weight = tuple[int, float, int]
+
+
+def ranked(findings: Sequence[Finding], causes: Mapping[str, Sequence[str]]) -> list[Finding]:
+    """Findings with their cause settled, most important first; `causes` lists what can explain each rule.
+
+    Findings that only work together stand together, at the place of the strongest of them, in the order they
+    are applied. A symptom stands after everything that is not explained by something else.
+    """
+    by_rule = {finding.rule: finding for finding in findings}
+    settled = [_with_cause(finding, causes.get(finding.rule, ()), by_rule) for finding in findings]
+    leaders = _groups(settled)
+    weights = {finding.rule: _weight(finding) for finding in settled}
+    strongest: dict[str, _Weight] = {}
+    for finding in settled:
+        leader = leaders[finding.rule]
+        if finding.explained_by is None:
+            strongest[leader] = max(strongest.get(leader, weights[finding.rule]), weights[finding.rule])
+
+    def key(finding: Finding) -> tuple[object, ...]:
+        leader = leaders[finding.rule]
+        own = weights[finding.rule]
+        group = own if finding.explained_by else strongest.get(leader, own)
+        return (
+            finding.explained_by is not None,
+            *(-part for part in group),
+            "" if finding.explained_by else leader,
+            _depth(finding, by_rule, frozenset()),
+            *(-part for part in own),
+            finding.rule,
+        )
+
+    return sorted(settled, key=key)
+
+
+def _with_cause(finding: Finding, causes: Sequence[str], by_rule: Mapping[str, Finding]) -> Finding:
+    cause = next((name for name in causes if name in by_rule), None)
+    return finding.model_copy(update={"explained_by": cause})
+
+
+def _weight(finding: Finding) -> _Weight:
+    gain = finding.gain.ratio_upper or 1.0
+    return (SEVERITIES.index(finding.severity), gain, _CONFIDENCE[finding.confidence])
+
+
+def _groups(findings: Sequence[Finding]) -> dict[str, str]:
+    """Rule -> name of its group: findings that name each other in `together_with` share one."""
+    parent = {finding.rule: finding.rule for finding in findings}
+
+    def top(rule: str) -> str:
+        while parent[rule] != rule:
+            rule = parent[rule]
+        return rule
+
+    for finding in findings:
+        for other in finding.together_with:
+            if other in parent:
+                first, second = sorted((top(finding.rule), top(other)))
+                parent[second] = first
+    return {rule: top(rule) for rule in parent}
+
+
+def _depth(finding: Finding, by_rule: Mapping[str, Finding], seen: frozenset[str]) -> int:
+    """Length of the longest chain of `after` among the findings."""
+    before = [by_rule[name] for name in finding.after if name in by_rule and name not in seen]
+    return max((1 + _depth(other, by_rule, seen | {finding.rule}) for other in before), default=0)

@@ -1,0 +1,155 @@
+"""The edit primitives a rule's fix is made of. Texts may hold templates over facts; `{original}` and
+`{target}` are filled by the editor, not here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from autotune.records.base import Record
+from autotune.records.sites import SiteKind
+from autotune.records.terms import Surface
+
+
+class AtSite(Record):
+    """A step at a call the observer recorded."""
+
+    at: SiteKind
+    callees: list[str] = Field(default_factory=list, description="regular expressions the callee must match")
+
+
+class SetKeyword(AtSite):
+    """Give or change keywords of the call; values are Python expressions."""
+
+    action: Literal["set_keyword"]
+    keywords: dict[str, str]
+    remove: list[str] = Field(default_factory=list)
+
+
+class WrapArgument(AtSite):
+    """Replace one argument by an expression that contains it."""
+
+    action: Literal["wrap_argument"]
+    argument: str
+    position: int | None = None
+    template: str
+    missing: str | None = Field(default=None, description="expression when the argument was not given")
+
+
+class WrapCall(AtSite):
+    """Replace the whole call by an expression that contains it."""
+
+    action: Literal["wrap_call"]
+    template: str
+
+
+class DeleteStatement(AtSite):
+    """Take the call's statement away; only when its value is unused."""
+
+    action: Literal["delete_statement"]
+
+
+class InsertAfter(AtSite):
+    """Put lines after the call's statement."""
+
+    action: Literal["insert_after"]
+    template: str
+
+
+class InsertBefore(AtSite):
+    """Put lines before the call's statement."""
+
+    action: Literal["insert_before"]
+    template: str
+
+
+class UseShim(Record):
+    """Write a small module beside the copy and import it."""
+
+    action: Literal["use_shim"]
+    template: str
+    module: str
+    arguments: dict[str, str | int | float | bool] = Field(default_factory=dict)
+
+
+class SetFlag(Record):
+    """Set a flag on the job's own command line."""
+
+    action: Literal["set_flag"]
+    name: str
+    value: str
+
+
+class RemoveFlag(Record):
+    """Take a flag off the job's own command line."""
+
+    action: Literal["remove_flag"]
+    name: str
+
+
+class SetKey(Record):
+    """Set a key in a copy of the job's configuration file."""
+
+    action: Literal["set_key"]
+    key: str
+    value: str | int | float | bool
+
+
+class SetEnv(Record):
+    """Set an environment variable for the job; null unsets it."""
+
+    action: Literal["set_env"]
+    name: str
+    value: str | None
+
+
+class Install(Record):
+    """Install packages into the overlay of the run."""
+
+    action: Literal["install"]
+    packages: list[str]
+
+
+class Render(Record):
+    """Write a whole training script from a template."""
+
+    action: Literal["render"]
+    template: str
+
+
+Step = Annotated[
+    SetKeyword
+    | WrapArgument
+    | WrapCall
+    | DeleteStatement
+    | InsertAfter
+    | InsertBefore
+    | UseShim
+    | SetFlag
+    | RemoveFlag
+    | SetKey
+    | SetEnv
+    | Install
+    | Render,
+    Field(discriminator="action"),
+]
+
+# Steps a surface may hold; call-site steps may accompany a shim, since a shim is used somewhere.
+_SITE_ACTIONS = (
+    "set_keyword",
+    "wrap_argument",
+    "wrap_call",
+    "delete_statement",
+    "insert_after",
+    "insert_before",
+)
+ALLOWED_ACTIONS: dict[Surface, tuple[str, ...]] = {
+    "call-site": _SITE_ACTIONS,
+    "shim": ("use_shim", *_SITE_ACTIONS),
+    "flag": ("set_flag", "remove_flag"),
+    "config": ("set_key",),
+    "env-var": ("set_env",),
+    "package": ("install",),
+    "script": ("render",),
+}

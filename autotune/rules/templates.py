@@ -1,0 +1,154 @@
+"""Texts of rules: Jinja templates over facts, in a sandbox, checked against the catalogue before use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.meta import find_undeclared_variables
+from jinja2.sandbox import SandboxedEnvironment
+
+from autotune.rules import words
+from autotune.rules.expression import Facts
+from autotune.rules.parse import Catalogue
+from autotune.rules.problems import did_you_mean
+from autotune.rules.truth import ABSENT, NOT_APPLICABLE
+
+MAX_TEXT = 4_000  # characters of one template
+
+
+class UnknownFact:
+    """An absent or not applicable fact inside a text: prints as a word, is false in a test."""
+
+    __slots__ = ("_word",)
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+
+    def __str__(self) -> str:
+        return self._word
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return hash(self._word)
+
+    def _never(self, other: object) -> bool:
+        return False
+
+    __lt__ = __le__ = __gt__ = __ge__ = _never
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(())
+
+
+class _Group:
+    """Facts of one group as attributes."""
+
+    __slots__ = ("_facts", "_name")
+
+    def __init__(self, name: str, facts: Facts) -> None:
+        self._name = name
+        self._facts = facts
+
+    def __getattr__(self, attribute: str) -> object:
+        value = self._facts.get(f"{self._name}.{attribute}", ABSENT)
+        if value is ABSENT:
+            return UnknownFact("unknown")
+        return UnknownFact("none") if value is NOT_APPLICABLE else value
+
+
+class _Environment(SandboxedEnvironment):
+    intercepted_binops = frozenset(["*", "**"])
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "**" or not (isinstance(left, int | float) and isinstance(right, int | float)):
+            raise SecurityError(f"'{operator}' multiplies numbers only")
+        return super().call_binop(context, operator, left, right)
+
+
+@cache
+def _environment() -> _Environment:
+    environment = _Environment(
+        undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals = {}
+    environment.filters.update(words.FILTERS)
+    environment.tests["known"] = lambda value: not isinstance(value, UnknownFact)
+    return environment
+
+
+def is_template(text: str) -> bool:
+    return "{{" in text or "{%" in text or "{#" in text
+
+
+class TemplateFault(Exception):
+    """A text cannot be rendered."""
+
+
+def render(text: str, facts: Facts, groups: Mapping[str, None], tables: Mapping[str, object]) -> str:
+    """The text with its facts filled in. Raises TemplateFault."""
+    if not is_template(text):
+        return text.strip()
+    context: dict[str, object] = {name: _Group(name, facts) for name in groups}
+    context["tables"] = tables
+    try:
+        return str(_compiled(text).render(context)).strip()
+    except (TemplateError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError) as error:
+        raise TemplateFault(f"{type(error).__name__}: {error}") from error
+
+
+@cache
+def _compiled(text: str) -> Any:
+    return _environment().from_string(text)
+
+
+def check(text: str, catalogue: Catalogue) -> tuple[list[str], list[str]]:
+    """Names of the facts a text reads, and what is wrong with it."""
+    if not is_template(text):
+        return [], []
+    if len(text) > MAX_TEXT:
+        return [], [f"the text is longer than {MAX_TEXT} characters"]
+    try:
+        tree = _environment().parse(text)
+    except TemplateSyntaxError as error:
+        return [], [f"the template does not parse: {error.message} (line {error.lineno} of the text)"]
+    except RecursionError:
+        return [], ["the template is nested too deeply"]
+    return _check_tree(tree, catalogue)
+
+
+def _check_tree(tree: nodes.Template, catalogue: Catalogue) -> tuple[list[str], list[str]]:
+    faults: list[str] = []
+    facts: list[str] = []
+    environment = _environment()
+    groups = dict.fromkeys(name.split(".", 1)[0] for name in catalogue)
+    for name in sorted(find_undeclared_variables(tree) - {"tables"}):
+        if name not in groups:
+            faults.append(f"unknown name '{name}' in the template{did_you_mean(name, groups)}")
+    for node in tree.find_all(
+        (nodes.Getattr, nodes.Filter, nodes.Test, nodes.Call, nodes.Import, nodes.Include)
+    ):
+        if isinstance(node, nodes.Getattr):
+            if isinstance(node.node, nodes.Name) and node.node.name in groups:
+                fact = f"{node.node.name}.{node.attr}"
+                facts.append(fact)
+                if fact not in catalogue:
+                    faults.append(f"unknown fact '{fact}' in the template{did_you_mean(fact, catalogue)}")
+        elif isinstance(node, nodes.Filter):
+            if node.name not in environment.filters:
+                hint = did_you_mean(node.name, environment.filters)
+                faults.append(f"unknown filter '{node.name}'{hint}")
+        elif isinstance(node, nodes.Test):
+            if node.name not in environment.tests:
+                faults.append(f"unknown test '{node.name}'")
+        else:
+            faults.append("templates use facts and filters, no calls and no other files")
+    return facts, faults

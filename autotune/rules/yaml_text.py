@@ -1,0 +1,169 @@
+"""YAML with positions: plain data for validation, and the place of every node for messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from autotune.rules.problems import Problem
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MAX_NODES = 20_000
+_SWITCH_WORDS = {"on", "off", "yes", "no", "y", "n"}
+
+
+@dataclass
+class SourceFile:
+    """One YAML file: its text, its data, and the problems found on the way."""
+
+    path: str  # as shown in messages
+    text: str
+    root: yaml.Node | None = None
+    data: Any = None
+    problems: list[Problem] = field(default_factory=list)
+
+    def line(self, number: int) -> str:
+        """A source line, counted from 1."""
+        lines = self.text.split("\n")
+        return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
+
+    def problem(self, line: int, column: int, message: str, *, warning: bool = False) -> Problem:
+        """A problem at a place; line and column from 1."""
+        level: Any = "warning" if warning else "error"
+        return Problem(self.path, line, column, message, level, self.line(line))
+
+    def at(
+        self, location: tuple[int | str, ...], message: str, *, offset: int = 0, key: bool = False
+    ) -> Problem:
+        """An error at a place of the data, e.g. ("fix", 0, "surface"); `offset` counts within a text."""
+        node = self.node(location, key=key)
+        if node is None:
+            return self.problem(1, 1, message)
+        line, column = node.start_mark.line + 1, node.start_mark.column + 1
+        if offset and isinstance(node, yaml.ScalarNode):
+            line, column = self._inside(node, offset)
+        return self.problem(line, column, message)
+
+    def node(self, location: tuple[int | str, ...], *, key: bool = False) -> yaml.Node | None:
+        """The node at a place; the deepest one that exists. With `key` the key's own node at the end."""
+        node = self.root
+        for depth, part in enumerate(location):
+            if isinstance(node, yaml.MappingNode):
+                found = next((pair for pair in node.value if pair[0].value == part), None)
+                if found is None:
+                    continue
+                node = found[0] if key and depth == len(location) - 1 else found[1]
+            elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+                node = node.value[part]
+        return node
+
+    def raw(self, node: yaml.ScalarNode) -> str:
+        """The scalar as it stands in the file."""
+        return self.text[node.start_mark.index : node.end_mark.index]
+
+    def rest_of_line(self, node: yaml.Node) -> str:
+        """What follows a node on its last line."""
+        return self.line(node.end_mark.line + 1)[node.end_mark.column :]
+
+    def _inside(self, node: yaml.ScalarNode, offset: int) -> tuple[int, int]:
+        line, column = node.start_mark.line + 1, node.start_mark.column + 1
+        if node.style in ("|", ">"):
+            return line + 1, 1
+        if node.style in ("'", '"'):
+            column += 1
+        same_line = node.start_mark.line == node.end_mark.line
+        return line, column + (offset if same_line else 0)
+
+
+def read_yaml(path: str, text: str) -> SourceFile:
+    """Parse one file; faults are collected in `problems`, never raised."""
+    source = SourceFile(path, text)
+    try:
+        source.root = yaml.compose(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        source.problems.append(_syntax_problem(source, error))
+        return source
+    except (RecursionError, ValueError) as error:
+        source.problems.append(source.problem(1, 1, f"this is not YAML ({type(error).__name__})"))
+        return source
+    if source.root is None:
+        source.problems.append(source.problem(1, 1, "the file is empty"))
+        return source
+    source.data = _Builder(source).build(source.root, 0)
+    return source
+
+
+def _syntax_problem(source: SourceFile, error: yaml.YAMLError) -> Problem:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+    what = str(getattr(error, "problem", None) or error).split("\n")[0]
+    text = source.line(line)
+    if "\t" in text[: len(text) - len(text.lstrip())] or "'\\t'" in what:
+        what = "tabs cannot indent YAML, use spaces"
+    elif what.startswith("mapping values are not allowed"):
+        what = "a ':' inside a plain text starts a mapping; put the text in quotes"
+    elif text.lstrip().removeprefix("- ")[:1] in tuple("!&*@`%|>"):
+        first = text.lstrip().removeprefix("- ")[:1]
+        what = f"'{first}' at the start of a text has a meaning of its own in YAML; put the text in quotes"
+    return source.problem(line, column, what)
+
+
+class _Builder:
+    """Plain data out of nodes: no tags, no aliases, no duplicate keys."""
+
+    def __init__(self, source: SourceFile) -> None:
+        self.source = source
+        self.seen: set[int] = set()
+
+    def fault(self, node: yaml.Node, message: str) -> None:
+        mark = node.start_mark
+        self.source.problems.append(self.source.problem(mark.line + 1, mark.column + 1, message))
+
+    def build(self, node: yaml.Node, depth: int) -> Any:
+        if id(node) in self.seen:
+            self.fault(node, "anchors and aliases are not used in rules")
+            return None
+        self.seen.add(id(node))
+        if depth > 30 or len(self.seen) > _MAX_NODES:
+            self.fault(node, "the file is nested too deeply or too large for a rule")
+            return None
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(child, depth + 1) for child in node.value]
+        return self.mapping(node, depth)
+
+    def mapping(self, node: yaml.Node, depth: int) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.fault(key_node, "a key must be a plain word")
+                continue
+            if key_node.value in result:
+                self.fault(key_node, f"the key '{key_node.value}' stands here twice")
+                continue
+            result[key_node.value] = self.build(value_node, depth + 1)
+        return result
+
+    def scalar(self, node: yaml.ScalarNode) -> Any:
+        tag, text = node.tag, node.value
+        try:
+            if tag.endswith(":null"):
+                return None
+            if tag.endswith(":bool"):
+                if text.lower() in _SWITCH_WORDS:
+                    self.fault(
+                        node, f"YAML reads a bare '{text}' as true or false; quote it or write true/false"
+                    )
+                return text.lower() in ("true", "on", "yes", "y")
+            if tag.endswith(":int"):
+                return int(text.replace("_", ""), 0) if text[:1] != "0" or len(text) == 1 else text
+            if tag.endswith(":float"):
+                return float(text.replace("_", ""))
+        except (ValueError, OverflowError):
+            return text
+        if not tag.startswith("tag:yaml.org,2002:"):
+            self.fault(node, f"'!' starts a tag in YAML ({tag}); put the text in quotes")
+        return text
