@@ -45,6 +45,7 @@ class TrialStep(Record):
     supervised_tokens: int | None = None
     micro_batches: int | None = None
     loader_wait_ms: float | None = None  # of the rank that waited longest
+    new_shape: bool | None = None  # a batch shape this launch had not met before
     tags: list[StepTag] = Field(default_factory=list)
 
     @property
@@ -136,7 +137,8 @@ class Contrast(Record):
     candidate: str
     outcome: SpeedOutcome
     ratio: float | None = None
-    interval: tuple[float, float] | None = None  # 95 %
+    interval: tuple[float, float] | None = None  # at `confidence`
+    confidence: float = 0.98
     pairs: int = 0
     pair_ratios: list[float] = Field(default_factory=list)
     unit: Unit

@@ -1,0 +1,91 @@
+"""Where launches settle, on step times as real jobs show them."""
+
+from __future__ import annotations
+
+import random
+
+from autotune.verify.steady import find_steady
+
+
+def noisy(level: float, count: int, seed: int, spread: float = 0.02) -> list[float]:
+    rng = random.Random(seed)
+    return [level * (1 + spread * rng.gauss(0, 1)) for _ in range(count)]
+
+
+def plain(count: int) -> list[list[str]]:
+    return [[] for _ in range(count)]
+
+
+def test_first_step_never_counts() -> None:
+    steps = [93_000.0, *noisy(700, 19, 1)]
+    assert find_steady(steps, plain(20)).start == 1
+    assert find_steady(noisy(700, 20, 2), plain(20)).start == 1
+
+
+def test_warm_up_ends_where_the_level_is_reached() -> None:
+    steps = [93_000.0, 2_000.0, 1_500.0, 1_200.0, *noisy(700, 16, 3, 0.01)]
+    assert find_steady(steps, plain(20)).start == 4
+
+
+def test_a_lone_spike_is_no_warm_up() -> None:
+    steps = noisy(100, 30, 4)
+    steps[12] = 900.0
+    assert find_steady(steps, plain(30)).start == 1
+
+
+def test_still_getting_faster_is_no_steady_state() -> None:
+    steps = [30_000 * 0.9**i for i in range(24)]
+    found = find_steady(steps, plain(24))
+    assert found.start is None and found.kind == "no-steady-state" and "shorter" in found.reason
+
+
+def test_getting_slower_is_no_steady_state() -> None:
+    steps = [100 + 4 * i for i in range(30)]
+    found = find_steady(steps, plain(30))
+    assert found.start is None and "longer" in found.reason
+
+
+def test_noise_is_hardly_ever_taken_for_a_trend() -> None:
+    lost = sum(find_steady(noisy(100, 20, seed, 0.15), plain(20)).start is None for seed in range(1000))
+    assert lost <= 5
+
+
+def test_batch_shapes_are_no_trend() -> None:
+    """Examples sorted by length: steps get longer because there is more in them."""
+    tokens = [400.0 + 60 * i for i in range(30)]
+    steps = [0.5 * t + n for t, n in zip(tokens, noisy(5, 30, 5), strict=True)]
+    assert find_steady(steps, plain(30)).start is None
+    assert find_steady(steps, plain(30), work=tokens).start is not None
+
+
+def test_alternating_and_bursting_steps_are_steady() -> None:
+    alternating = [100.0 if i % 2 else 500.0 for i in range(24)]
+    assert find_steady(alternating, plain(24)).start is not None
+    bursts = [4000.0 if i % 4 == 0 else 100.0 for i in range(32)]  # four workers slower than the model
+    assert find_steady(bursts, plain(32)).start is not None
+
+
+def test_compilation_at_each_new_shape_has_no_steady_state() -> None:
+    new = [i % 3 == 0 for i in range(30)]
+    steps = [20_000.0 if flag else 1_000.0 for flag in new]
+    found = find_steady(steps, plain(30), new_shape=new)
+    assert found.start is None and "new batch shape" in found.reason
+    # The same times with the slow steps not at the new shapes: a loader in bursts.
+    assert find_steady(steps, plain(30), new_shape=[i % 3 == 1 for i in range(30)]).start is not None
+
+
+def test_mostly_compiling_is_no_steady_state() -> None:
+    tags = [["compile"] if i < 17 else [] for i in range(20)]
+    found = find_steady(noisy(900, 20, 6), tags)
+    assert found.start is None and found.kind == "no-steady-state" and "17 of 20" in found.reason
+
+
+def test_too_few_steps_is_not_the_same_as_restless() -> None:
+    found = find_steady(noisy(100, 4, 7), plain(4))
+    assert found.start is None and found.kind == "too-few-steps"
+
+
+def test_garbage_collected_every_step_stays_in_the_figure() -> None:
+    assert find_steady(noisy(100, 20, 8), [["gc"]] * 20).start == 1
+    rare = [["gc"] if i == 1 else [] for i in range(20)]
+    assert find_steady(noisy(100, 20, 8), rare).start == 2
