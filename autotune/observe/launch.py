@@ -1,0 +1,277 @@
+"""Starts the user's command once with the probe in it, waits, and reads what was seen.
+
+The command keeps its exit code and its output; its processes are ended with it; Ctrl-C reaches it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from autotune.errors import FilesError, InterruptedRunError, JobFailedError
+from autotune.observe.attach import attachable, with_inject_folder
+from autotune.observe.command import read_command
+from autotune.observe.command_check import check_command
+from autotune.observe.layout import TRAIN_LOG, job_environment, lay_out
+from autotune.observe.processes import dying_with_parent, end_job, job_processes, signal_group
+from autotune.observe.progress import Progress, ProgressCallback, Watcher, rate_limited, waits_for
+from autotune.observe.tee import Tee, last_lines
+from autotune.store import write_record
+
+if TYPE_CHECKING:
+    from autotune.observe.spec import LaunchSpec
+    from autotune.records.command import JobCommand
+    from autotune.records.observation import DeviceSample, Observation
+
+_POLL_S = 0.1
+_EXIT_SLACK_S = 30.0
+_LAUNCHER_HELLO_S, _OPAQUE_HELLO_S = 60.0, 900.0
+
+
+def launch(spec: LaunchSpec, progress: ProgressCallback | None = None) -> Observation:
+    """Run the command under observation and write `observation.json` into its folder.
+
+    A job that failed, or was never observed, is an Observation too; `outcome.require_steps` turns it into
+    the error a user sees. Raises JobFailedError when the command cannot start, NotObservedError when
+    nothing could attach to it, FilesError when the folder cannot be written, InterruptedRunError after
+    Ctrl-C (the observation is written before).
+    """
+    from autotune.observe.nvml import DeviceSampler
+    from autotune.observe.read import read_observation
+
+    base = dict(os.environ)
+    path = spec.env.get("PATH", base.get("PATH"))
+    job = read_command(spec.command, spec.cwd, path)
+    check_command(job, path)
+    attachable(job)
+    inject = lay_out(spec)
+    env, notes = job_environment(spec, inject, base)
+    argv, assigned = with_inject_folder(job, inject, env["PYTHONPATH"])
+    env.update(assigned)
+
+    run = _Run(spec, job, inject, progress=rate_limited(progress, 1.0))
+    sampler = DeviceSampler(env, lambda: {p.pid for p in job_processes(run.group, inject)})
+    sampler.start()
+    started = time.monotonic()
+    try:
+        run.start(argv, env)
+        with run.signals():
+            run.wait()
+    finally:
+        run.end()
+        samples: list[DeviceSample] = sampler.stop()
+    observation = read_observation(
+        spec.folder,
+        mode=spec.mode,
+        command=list(spec.command),
+        cwd=str(spec.cwd),
+        exit_code=None if run.killed else run.exit_code,
+        wall_s=time.monotonic() - started,
+        expected_ranks=_expected_ranks(job, run.watcher),
+        device_samples=samples,
+        log_tail=last_lines(spec.folder / TRAIN_LOG),
+        notes=[*notes, *run.notes],
+        stop_reason=run.stop_reason,
+    )
+    write_record(spec.folder / "observation.json", observation)
+    if run.interrupts:
+        raise InterruptedRunError("interrupted", where=str(spec.folder), hint="what was recorded is kept")
+    if run.tee is not None and run.tee.fault is not None:
+        raise FilesError(
+            run.tee.fault.strerror or str(run.tee.fault),
+            where=str(spec.folder / TRAIN_LOG),
+            hint="free some space, or choose another disk with --runs-dir",
+        )
+    return observation
+
+
+def _expected_ranks(job: JobCommand, watcher: Watcher) -> int:
+    """World size as the ranks said it, else as the command line says, else one."""
+    told = (job.processes_per_node or 1) * (job.nodes or 1)
+    return watcher.world_size() or told
+
+
+@dataclass
+class _Run:
+    """One start of the command."""
+
+    spec: LaunchSpec
+    job: JobCommand
+    inject: Path
+    progress: ProgressCallback
+    notes: list[str] = field(default_factory=list)
+    process: subprocess.Popen[bytes] | None = None
+    tee: Tee | None = None
+    stop_reason: str | None = None
+    killed: bool = False
+    interrupts: int = 0
+    exit_code: int | None = None
+    group: int = -1
+    started: float = 0.0
+    stepped: bool = False  # a training step was seen
+    waits_for: str = ""
+    looked_at: float = 0.0
+    done_at: float | None = None
+
+    def __post_init__(self) -> None:
+        self.watcher = Watcher(self.spec.folder, self.spec.steps)
+
+    def start(self, argv: list[str], env: dict[str, str]) -> None:
+        """Start the command. Raises JobFailedError."""
+        try:
+            self.tee = Tee(self.spec.folder / TRAIN_LOG, self.spec.echo)
+        except OSError as fault:
+            raise FilesError(fault.strerror or str(fault), where=str(self.spec.folder)) from fault
+        self.started = time.monotonic()
+        try:
+            self.process = subprocess.Popen(
+                argv,
+                cwd=self.spec.cwd,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                preexec_fn=dying_with_parent(),
+            )
+        except OSError as fault:
+            self.tee.close()
+            reason = fault.strerror or str(fault)
+            raise JobFailedError(f"the command could not start: {reason}", where=argv[0]) from fault
+        self.group = self.process.pid
+        assert self.process.stdout is not None and self.process.stderr is not None
+        self.tee.follow(self.process.stdout, to_stderr=False)
+        self.tee.follow(self.process.stderr, to_stderr=True)
+
+    def signals(self) -> _Signals:
+        """While inside: Ctrl-C and SIGTERM go to the job."""
+        return _Signals(self.interrupted)
+
+    def interrupted(self, number: int) -> None:
+        """Once: SIGINT to the job's group; twice: SIGTERM; then SIGKILL to all of the job."""
+        self.interrupts += 1
+        self.stop_reason = "interrupted"
+        if number != signal.SIGINT and self.interrupts == 1:
+            self.interrupts = 2
+        if self.interrupts == 1:
+            signal_group(self.group, signal.SIGINT)
+        elif self.interrupts == 2:
+            signal_group(self.group, signal.SIGTERM)
+        else:
+            self.killed = True
+            signal_group(self.group, signal.SIGKILL)
+            end_job(self.group, self.inject, grace_s=0.0)
+
+    def wait(self) -> None:
+        """Until the command has ended, by itself or by a deadline."""
+        while not self._ended():
+            if self.interrupts or self.killed:
+                continue
+            state = self._state()
+            self.progress(state)
+            self._check_deadlines(state)
+
+    def _ended(self) -> bool:
+        """Wait one poll. A command that ended well while ranks go on in the background has not ended."""
+        assert self.process is not None
+        try:
+            self.exit_code = self.process.wait(timeout=_POLL_S)
+        except subprocess.TimeoutExpired:
+            return False
+        if self.exit_code != 0 or self.interrupts or self.killed or not self.watcher.live_rank():
+            return True
+        time.sleep(_POLL_S)
+        return False
+
+    def _state(self) -> Progress:
+        state = self.watcher.state(time.monotonic() - self.started)
+        self.stepped = self.stepped or bool(state.step) or self.watcher.first_step_seen()
+        if self.stepped or not state.processes:
+            return state
+        now = time.monotonic()
+        if now - self.looked_at >= 1.0:
+            self.looked_at = now
+            age_s = now - (self.tee.last_output_s if self.tee else 0.0)
+            self.waits_for = waits_for(job_processes(self.group, self.inject), age_s)
+        return replace(state, message=self.waits_for)
+
+    def _check_deadlines(self, state: Progress) -> None:
+        spec, elapsed = self.spec, state.elapsed_s
+        if self.tee is not None and self.tee.fault is not None:
+            self.stop("the log cannot be written")
+        elif not state.processes and elapsed > self._hello_timeout_s():
+            self.stop(self._no_hello(elapsed))
+        elif not self.stepped and elapsed > spec.first_step_timeout_s:
+            last = state.message or state.phase
+            self.stop(f"no training step ended within {elapsed:.0f} s; last seen: {last}")
+        elif spec.total_timeout_s is not None and elapsed > spec.total_timeout_s:
+            self.stop(f"the time limit of {spec.total_timeout_s:.0f} s was over")
+        elif spec.stop != "never" and self.watcher.all_done():
+            self.done_at = self.done_at or time.monotonic()
+            if time.monotonic() - self.done_at > spec.stop_grace_s + _EXIT_SLACK_S:
+                self.notes.append("the command did not end after its ranks had stopped; it was ended")
+                self.killed = True
+                end_job(self.group, self.inject)
+
+    def stop(self, reason: str) -> None:
+        """End the job from outside."""
+        self.stop_reason = reason
+        self.killed = True
+        end_job(self.group, self.inject)
+
+    def _hello_timeout_s(self) -> float:
+        if self.spec.hello_timeout_s is not None:
+            return self.spec.hello_timeout_s
+        opaque = self.job.launcher in ("shell", "other", "console-script") or self.job.wrappers
+        return _OPAQUE_HELLO_S if opaque else _LAUNCHER_HELLO_S
+
+    def _no_hello(self, elapsed: float) -> str:
+        known = "; ".join(self.job.obstacles)
+        tail = f"; likely because {known}" if known else ""
+        return f"no Python process of the job took the observer within {elapsed:.0f} s{tail}"
+
+    def end(self) -> None:
+        """Nothing of the job is left running, whatever happened."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.killed = True
+            end_job(self.group, self.inject)
+            try:
+                self.exit_code = self.process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self.notes.append("the command could not be ended")
+        left = end_job(self.group, self.inject)
+        if left:
+            self.notes.append(f"{left} processes of the job were left over and ended")
+        if self.tee is not None:
+            self.tee.close()
+
+
+class _Signals:
+    """Installs handlers for the time of a wait, in the main thread only (elsewhere Python forbids it)."""
+
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            self._handler(number)
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._before[number] = signal.signal(number, handle)
+
+    def __exit__(self, *unused: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)

@@ -1,0 +1,52 @@
+"""What a finished launch means to the user: usable steps, a failed job, or a job nobody could observe."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from autotune.errors import JobFailedError, NotObservedError
+
+if TYPE_CHECKING:
+    from autotune.records.observation import Observation
+
+
+def job_failed(observation: Observation) -> bool:
+    """The job ended by a fault of its own: an exception on a rank, or a launcher that reports failure."""
+    if observation.exit_code not in (0, None):
+        return True
+    return any(rank.status == "exception" for rank in observation.ranks)
+
+
+def failure_sentence(observation: Observation) -> str:
+    """What ended a failed job, in one line."""
+    for rank in observation.ranks:
+        if rank.error:
+            steps = len(rank.steps)
+            return f"the job failed on rank {rank.rank} after {steps} steps: {rank.error}"
+    code = observation.exit_code
+    last = next((line for line in reversed(observation.log_tail) if line.strip()), "")
+    tail = f"; its last line: {last.strip()[:200]}" if last else ""
+    if code is not None and code < 0:
+        return f"the job was ended by {signal.Signals(-code).name}{tail}"
+    return f"the job failed with exit code {code}{tail}"
+
+
+def require_steps(observation: Observation, minimum: int = 1, *, where: str | None = None) -> None:
+    """Raise JobFailedError or NotObservedError unless some rank showed at least `minimum` steps."""
+    seen = max((len(rank.steps) for rank in observation.ranks), default=0)
+    if seen >= minimum:
+        return
+    if job_failed(observation):
+        raise JobFailedError(
+            failure_sentence(observation), where=where, hint="its output is in train.log of the launch"
+        )
+    if observation.stop_reason:
+        raise NotObservedError(observation.stop_reason, where=where)
+    if not observation.ranks:
+        raise NotObservedError(
+            "the job ended without a training step (no optimizer step on any process)",
+            where=where,
+            hint="is this the command that trains?",
+        )
+    raise NotObservedError(f"the job ended after {seen} training steps; {minimum} are needed", where=where)

@@ -1,0 +1,63 @@
+"""What one start of the job should do: the input of `launch`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from autotune.records.observation import LaunchMode
+
+StopKind = Literal["soft", "hard", "never"]
+Echo = Literal["both", "stderr", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchSpec:
+    """One launch. Paths are absolute; seconds count from the start of the command."""
+
+    command: tuple[str, ...]
+    cwd: Path
+    folder: Path
+    """The launch folder; made by `launch`, and the only place we write to."""
+    mode: LaunchMode = "profile"
+    steps: int = 20
+    """Timed steps wanted after warm-up; the job is stopped after them unless `stop` is "never"."""
+    warmup_steps: int = 10
+    profile_steps: int = 1
+    profile_ranks: tuple[int, ...] = (0,)
+    budget_s: float | None = None
+    """Wall time of the timing window; slow steps are timed fewer times."""
+    seed: int | None = None
+    deterministic: bool = False
+    """Parity mode: switch torch to deterministic algorithms where it has them."""
+    isolation: bool = False
+    """Parity mode: run the isolation test on the first packed batch."""
+    env: dict[str, str | None] = field(default_factory=dict)
+    """Variables to set, or to take away (None), in the job."""
+    python_path: tuple[Path, ...] = ()
+    """Overlay folders for the job's import path; the patched arm only."""
+    protect: bool = True
+    """Keep the user's files from change. Off by itself when the job runs to its end."""
+    allow_write: tuple[Path, ...] = ()
+    protected_roots: tuple[Path, ...] = ()
+    """Folders in which even new files go to the sandbox; the working folder when empty."""
+    fingerprint_files: tuple[Path, ...] = ()
+    """Files of which each rank reports the digest of what it really ran."""
+    user_roots: tuple[Path, ...] = ()
+    """The project's folders, whose code may be edited."""
+    stop: StopKind = "soft"
+    echo: Echo = "both"
+    """Where the job's output goes besides train.log: its own streams, all to stderr, or nowhere."""
+    hello_timeout_s: float | None = None
+    """Until a Python process announces itself. None: 60 s, or 900 s behind a shell or a scheduler."""
+    first_step_timeout_s: float = 900.0
+    total_timeout_s: float | None = None
+    stop_grace_s: float = 20.0
+    """What `finally` and `atexit` of a stopped job may take before it is ended."""
+
+    @property
+    def guarded(self) -> bool:
+        """Whether writes are redirected and refused."""
+        return self.protect and self.stop != "never"
