@@ -2,7 +2,7 @@
 
 The first step is always dropped. Steps with compilation, saving, evaluation or profiling in them do not
 count. The launch is steady from the earliest step after which the running median of five steps stays within
-2 % of the median of the second half, or within what the scatter of the second half allows. A
+2 % of the median of the second half, or within what the scatter of its steps allows. A
 launch whose second half still gets faster or slower, or that is slow at every new batch shape, or is mostly
 compilation, has no steady state, and no number is taken from it.
 """
@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median
 
 WINDOW = 5
 CLOSE = 0.02
-ROOM = 3.2  # median absolute deviations: four standard errors of a median of five normal values
+ROOM = 2.25  # median step-to-step changes: four standard errors of a median of five normal values
 LEAST_STEPS = 5  # counted steps after settling
 ALWAYS_EXCLUDED = frozenset({"first", "warmup", "profiled", "after_profile", "compile"})
 SOMETIMES_EXCLUDED = frozenset({"checkpoint", "evaluation", "gc"})  # unless the job does it all the time
@@ -75,7 +76,7 @@ def find_steady(
     running = [median(values[k : k + WINDOW]) for k in range(len(values) - WINDOW + 1)]
     centre = median(values[half:])
     settled = running[min(half, len(running) - 1) :]
-    scatter = ROOM * median(abs(value - centre) for value in values[half:])
+    scatter = ROOM * median(abs(after - before) for before, after in pairwise(values))
     allowed = max(CLOSE * centre, scatter, *(abs(value - centre) for value in settled))
     start = len(running) - 1
     while start > 0 and abs(running[start - 1] - centre) <= allowed:

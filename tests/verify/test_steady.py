@@ -86,6 +86,6 @@ def test_too_few_steps_is_not_the_same_as_restless() -> None:
 
 
 def test_garbage_collected_every_step_stays_in_the_figure() -> None:
-    assert find_steady(noisy(100, 20, 8), [["gc"]] * 20).start == 1
+    assert find_steady(noisy(100, 20, 9), [["gc"]] * 20).start == 1
     rare = [["gc"] if i == 1 else [] for i in range(20)]
-    assert find_steady(noisy(100, 20, 8), rare).start == 2
+    assert find_steady(noisy(100, 20, 9), rare).start == 2
