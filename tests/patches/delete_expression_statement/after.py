@@ -1,0 +1,4 @@
+def main():
+    model = build()
+
+    model.train()

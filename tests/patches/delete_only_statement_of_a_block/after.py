@@ -1,0 +1,6 @@
+def main(args):
+    if args.checkpointing:
+        pass
+    if debug:
+        pass
+    model.train()

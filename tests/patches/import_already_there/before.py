@@ -1,0 +1,2 @@
+import autotune_conv
+import os

@@ -1,0 +1,5 @@
+"""Prints."""
+
+import autotune_conv
+
+print("x")

@@ -1,0 +1,3 @@
+"""Prints."""
+
+print("x")

@@ -1,0 +1,11 @@
+from transformers import AutoModelForCausalLM
+
+def main():
+    # The base model.
+    model = AutoModelForCausalLM.from_pretrained(
+        name,
+        dtype="auto",
+    ).to("cuda")  # one GPU
+    model.set_attn_implementation("sdpa")
+
+    model.train()

@@ -1,0 +1,3 @@
+def main():
+    with open_model("a") as model, lock:
+        model.train()

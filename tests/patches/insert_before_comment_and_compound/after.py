@@ -1,0 +1,8 @@
+def main():
+    setup()
+
+    # Batches
+    warm_up()
+    seed(1)
+    for batch in make_loader(dataset):
+        step(batch)

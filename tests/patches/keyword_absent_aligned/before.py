@@ -1,0 +1,4 @@
+from torch.utils.data import DataLoader
+
+train_loader = DataLoader(dataset, batch_size=4,
+                          shuffle=True)

@@ -1,0 +1,9 @@
+from torch.utils.data import DataLoader
+
+loader = DataLoader(
+    dataset,
+    batch_size=4,
+    collate_fn=lambda rows: {
+        "x": rows,
+    }
+)

@@ -1,0 +1,10 @@
+from torch.utils.data import DataLoader
+
+def build(dataset):
+    return DataLoader(
+        dataset,
+        batch_size=4,  # per rank
+        shuffle=True,  # every epoch anew
+        num_workers=4,
+        pin_memory=True,
+    )

@@ -1,0 +1,3 @@
+from torch.utils.data import DataLoader as DL
+
+train, test = DL(a, shuffle=True), DL(b)

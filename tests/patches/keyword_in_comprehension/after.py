@@ -1,0 +1,3 @@
+from torch.utils.data import DataLoader
+
+loaders = [DataLoader(d, batch_size=4, num_workers=4) for d in datasets]

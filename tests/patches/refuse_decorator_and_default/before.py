@@ -1,0 +1,3 @@
+@torch.compile(mode="default")
+def step(batch, loader=DataLoader(dataset)):
+    pass

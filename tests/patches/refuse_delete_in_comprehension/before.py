@@ -1,0 +1,1 @@
+[m.gradient_checkpointing_enable() for m in models]

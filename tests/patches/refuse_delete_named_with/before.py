@@ -1,0 +1,2 @@
+with detect_anomaly() as mode:
+    print(mode)

@@ -1,0 +1,1 @@
+model = model.gradient_checkpointing_enable()

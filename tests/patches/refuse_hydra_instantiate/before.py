@@ -1,0 +1,3 @@
+from hydra.utils import instantiate
+
+loader = instantiate(cfg.loader)

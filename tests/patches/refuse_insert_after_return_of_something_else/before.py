@@ -1,0 +1,2 @@
+def build():
+    return [AutoModel.from_pretrained("a")]

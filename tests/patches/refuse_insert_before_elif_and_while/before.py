@@ -1,0 +1,5 @@
+while ready():
+    if a:
+        pass
+    elif prepared():
+        pass

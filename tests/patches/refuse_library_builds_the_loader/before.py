@@ -1,0 +1,3 @@
+from lib import build_loader
+
+loader = build_loader(dataset)

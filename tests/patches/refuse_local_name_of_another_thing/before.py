@@ -1,0 +1,3 @@
+from mylib import Loader as DataLoaderLike
+
+loader = DataLoaderLike(dataset)

@@ -1,0 +1,3 @@
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -1,0 +1,1 @@
+value = float(loss)

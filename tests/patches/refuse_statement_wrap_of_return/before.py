@@ -1,0 +1,2 @@
+def f(loss):
+    return loss.item()

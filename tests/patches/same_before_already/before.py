@@ -1,0 +1,4 @@
+warm_up()
+seed(1)
+for batch in make_loader(dataset):
+    step(batch)

@@ -1,0 +1,3 @@
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, **{**cfg, "num_workers": 4})

@@ -1,0 +1,4 @@
+import autotune_packed_batches
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, collate_fn=autotune_packed_batches.flatten(collate))

@@ -1,0 +1,10 @@
+"""Train."""
+from __future__ import annotations
+
+import autotune_packed_batches
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(
+    dataset, batch_size=4, collate_fn=autotune_packed_batches.flatten(collate)
+)
