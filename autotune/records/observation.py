@@ -32,7 +32,16 @@ class StepRecord(Record):
     loader_wait_ms: float | None = None
     optimizer_ms: float | None = None
     hook_ms: float = 0.0  # time spent in our own hooks, part of duration_ms
+    device_ms: float | None = None  # the same step on the device's own clock; host time can run ahead of it
     tags: list[StepTag] = Field(default_factory=list)
+
+
+class WindowRecord(Record):
+    """A window of steps begins (or the last one ends). Two synchronised clocks give a window's true length."""
+
+    name: Literal["timing", "profile", "done"]
+    begins_after: int  # step index
+    synced_s: float  # clock of the rank after the device had caught up
 
 
 class LayerKernel(Record):
@@ -265,6 +274,7 @@ class RankObservation(Record):
     error: str | None = None  # type and message of the exception that ended the job
     startup_s: float | None = None
     steps: list[StepRecord] = Field(default_factory=list)
+    windows: list[WindowRecord] = Field(default_factory=list)
     model: ModelRecord | None = None
     forward: ForwardRecord | None = None
     optimizers: list[OptimizerRecord] = Field(default_factory=list)

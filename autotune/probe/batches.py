@@ -1,0 +1,196 @@
+"""Tokens of a batch as it leaves the DataLoader, counted on the CPU side.
+
+A batch on a device is described by its shapes only: counting there would make the job wait. Real tokens
+come from the attention mask, else from a known pad id, else from a constant run at the row ends that
+repeats over several batches; a batch without any of these has `real = None` (unknown), never "no padding".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_ID_KEYS = (
+    "input_ids", "decoder_input_ids", "tokens", "token_ids", "ids", "inputs", "x", "idx", "text", "src",
+)  # fmt: skip
+_LABEL_KEYS = ("labels", "label", "targets", "target", "y", "lm_labels", "shift_labels")
+BOUNDARY_KEYS = (
+    "seq_idx", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "cu_seqlens", "document_ids",
+)  # fmt: skip
+_IGNORE = -100
+_MOST_LENGTHS = 256
+# batches in which the same id must end the rows before it counts as padding
+_TIMES_SEEN = 3
+_tail_ids: Counter[int] = Counter()
+
+
+@dataclass
+class Batch:
+    """One micro-batch. Counts are None when they cannot be known without touching a device."""
+
+    examples: int | None = None
+    tokens: int | None = None
+    real: int | None = None
+    supervised: int | None = None
+    shape: tuple[int, ...] = ()
+    keys: tuple[str, ...] = ()
+    padding_side: str | None = None  # right | left | none
+    lengths: list[int] = field(default_factory=list)
+    text: bool = False  # holds token ids of shape (batch, length)
+    masked: bool = False  # has an attention mask
+    mask_all_ones: bool | None = None
+    restarts: bool | None = None  # position ids begin again inside a row
+    boundaries: tuple[str, ...] = ()
+
+
+def describe(batch: Any, torch: Any, pad_id: int | None = None) -> Batch | None:
+    """Describe a batch of any usual form: mapping, BatchEncoding, (named) tuple, list, object, tensor."""
+    named, others = _named(batch, torch)
+    if not named:
+        return None
+    result = Batch(keys=tuple(k for k in (*named, *others) if not k.startswith("#")))
+    result.boundaries = tuple(k for k in BOUNDARY_KEYS if k in named or k in others)
+    ids_key = _ids_key(named)
+    if ids_key is None:
+        first = next(iter(named.values()))
+        result.shape = tuple(int(n) for n in first.shape)
+        result.examples = result.shape[0] if result.shape else None
+        return result
+    ids = named[ids_key]
+    mask = named.get("attention_mask")
+    result.text = True
+    result.shape = tuple(int(n) for n in ids.shape)
+    result.tokens = int(ids.numel())
+    result.examples = result.shape[0]
+    result.masked = mask is not None
+    if ids.device.type != "cpu":
+        return result
+    if mask is not None and (mask.device.type != "cpu" or mask.shape != ids.shape):
+        mask = None
+    positions = named.get("position_ids")
+    if positions is not None and positions.device.type == "cpu" and positions.dim() >= 2:
+        _count_packed(result, positions, mask, torch)
+    if result.real is None:
+        _count_real(result, ids, mask, pad_id)
+    _count_supervised(result, named, ids_key, ids)
+    return result
+
+
+def _named(batch: Any, torch: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Tensors of the batch by name (unnamed ones as #0, #1 ... in order), and the names of what is no tensor."""
+    data = getattr(batch, "data", None)
+    if isinstance(data, Mapping) and not isinstance(batch, (Mapping, torch.Tensor)):
+        batch = data
+    if isinstance(batch, torch.Tensor):
+        return {"#0": batch}, ()
+    if isinstance(batch, Mapping):
+        pairs = [(str(key), value) for key, value in batch.items()]
+    elif isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        pairs = list(zip(batch._fields, batch, strict=True))
+    elif isinstance(batch, (tuple, list)):
+        pairs = []
+        for index, value in enumerate(batch):
+            if isinstance(value, Mapping):
+                pairs += [(str(key), inner) for key, inner in value.items()]
+            else:
+                pairs.append((f"#{index}", value))
+    else:
+        values = getattr(batch, "__dict__", None)
+        pairs = list(values.items()) if isinstance(values, dict) else []
+    tensors: dict[str, Any] = {}
+    others = []
+    for key, value in pairs:
+        if isinstance(value, torch.Tensor):
+            tensors.setdefault(key, value)
+        else:
+            others.append(key)
+    return tensors, tuple(others)
+
+
+def _integer_rows(value: Any) -> bool:
+    """A (batch, length) table of whole numbers."""
+    return value.dim() == 2 and str(value.dtype) in ("torch.int64", "torch.int32")
+
+
+def _ids_key(named: dict[str, Any]) -> str | None:
+    for key in _ID_KEYS:
+        if key in named and _integer_rows(named[key]):
+            return key
+    for key, value in named.items():
+        if key.startswith("#") and _integer_rows(value) and value.shape[1] > 1:
+            return key
+    return None
+
+
+def _count_packed(result: Batch, positions: Any, mask: Any, torch: Any) -> None:
+    """Rows in which position ids start again hold several examples and no padding between them."""
+    rows = positions[0] if positions.dim() == 3 else positions
+    drops = rows[:, 1:] <= rows[:, :-1]
+    result.restarts = bool(drops.any())
+    if not result.restarts or mask is not None:
+        return
+    starts = torch.cat([torch.ones_like(drops[:, :1]), drops], dim=1)
+    lengths: list[int] = []
+    for row in starts:
+        begins = [*row.nonzero().flatten().tolist(), row.numel()]
+        lengths += [end - begin for begin, end in zip(begins, begins[1:], strict=False)]
+    result.lengths = lengths[:_MOST_LENGTHS]
+    result.examples = len(lengths)
+    result.real = result.tokens
+
+
+def _count_real(result: Batch, ids: Any, mask: Any, pad_id: int | None) -> None:
+    if mask is not None:
+        valid = mask != 0
+    else:
+        padding = pad_id if pad_id is not None else _learned_pad_id(ids)
+        if padding is None:
+            return
+        valid = _without_run(ids, padding)
+    lengths = valid.sum(dim=1)
+    total = int(lengths.sum())
+    result.real = total
+    if mask is not None:
+        result.mask_all_ones = total == result.tokens
+    result.lengths = [int(n) for n in lengths[:_MOST_LENGTHS].tolist()]
+    if total == result.tokens:
+        result.padding_side = "none"
+    else:
+        left, right = int((~valid[:, 0]).sum()), int((~valid[:, -1]).sum())
+        result.padding_side = "left" if left > right else "right"
+
+
+def _without_run(ids: Any, pad_id: int) -> Any:
+    """Positions outside a run of the pad id at either end of a row."""
+    other = (ids != pad_id).int()
+    after_first = other.cumsum(dim=1) > 0
+    before_last = other.flip(1).cumsum(dim=1).flip(1) > 0
+    return after_first & before_last
+
+
+def _learned_pad_id(ids: Any) -> int | None:
+    """An id that ended (or began) at least half of the other rows in a run of two or more, batch after batch."""
+    if _tail_ids and _tail_ids.most_common(1)[0][1] >= _TIMES_SEEN:
+        return _tail_ids.most_common(1)[0][0]
+    rows = ids.shape[0]
+    if rows < 2 or ids.shape[1] < 3:
+        return None
+    for outer, inner in ((ids[:, -1], ids[:, -2]), (ids[:, 0], ids[:, 1])):
+        repeated = outer[outer == inner].tolist()
+        if repeated and len(set(repeated)) == 1 and len(repeated) >= max(1, (rows - 1) / 2):
+            _tail_ids[int(repeated[0])] += 1
+            break
+    return None
+
+
+def _count_supervised(result: Batch, named: dict[str, Any], ids_key: str, ids: Any) -> None:
+    labels = next((named[k] for k in _LABEL_KEYS if k in named and k != ids_key), None)
+    if labels is None and ids_key.startswith("#"):
+        same = (v for k, v in named.items() if k != ids_key and v.shape == ids.shape and _integer_rows(v))
+        labels = next(same, None)
+    if labels is None or labels.device.type != "cpu" or labels.dtype.is_floating_point:
+        return
+    if labels.shape == ids.shape:
+        result.supervised = int((labels != _IGNORE).sum())

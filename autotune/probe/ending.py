@@ -1,0 +1,115 @@
+"""How the process ended: exit.json, written once, from whichever end comes first."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import sys
+from types import TracebackType
+from typing import Any
+
+from .core import core
+
+real_os_exit = os._exit
+_done = False
+_error: BaseException | None = None
+
+# Values that look like credentials never reach a file.
+_SECRET = re.compile(
+    r"(hf_|sk-|ghp_|gho_|AKIA|xox[abp]-|eyJ)[A-Za-z0-9_\-.]{8,}|(?i:(token|password|secret|api_?key)\S*\s*[=:]\s*)\S+"
+)
+
+
+def install() -> None:
+    atexit.register(_at_exit)
+    os._exit = _os_exit  # type: ignore[assignment]
+    previous = sys.excepthook
+
+    def excepthook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> Any:
+        note_error(value)
+        return previous(kind, value, trace)
+
+    sys.excepthook = excepthook
+
+
+def note_error(error: BaseException) -> None:
+    global _error
+    if _error is None and not isinstance(error, SystemExit):
+        _error = error
+
+
+def clean(text: str, length: int = 400) -> str:
+    return _SECRET.sub("<hidden>", text)[:length]
+
+
+def out_of_memory(error: BaseException) -> bool:
+    text = str(error).lower()
+    return (
+        type(error).__name__ == "OutOfMemoryError"
+        or isinstance(error, MemoryError)
+        or (isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text))
+    )
+
+
+def finish(status: str, code: int | None = None) -> None:
+    """Write the last events and exit.json; later calls do nothing."""
+    global _done
+    if _done or core.sink is None:
+        return
+    error = _error if _error is not None else getattr(sys, "last_value", None)
+    if isinstance(error, SystemExit):
+        error = None
+    if core.rank is None and core.active and error is not None and "torch" in sys.modules:
+        # the job failed before its first step: its error (out of memory, say) is worth a record
+        from . import ranks
+
+        torch: Any = sys.modules["torch"]
+        if out_of_memory(error) or (getattr(torch, "cuda", None) is not None and torch.cuda.is_initialized()):
+            ranks.promote("error before the first step")
+    if core.rank is None:
+        core.sink.flush()
+        return
+    _done = True
+    from . import report
+    from .steps import steps
+
+    if status == "completed" and error is not None:
+        status = "exception"
+    text = None
+    if status == "exception" and error is not None:
+        text = clean(f"{type(error).__name__}: {error}")
+        if out_of_memory(error):
+            core.emit("out_of_memory", {"error": text})
+    elif code:
+        status, text = "exception", f"os._exit({code})"
+    report.at_end()
+    core.sink.sync()
+    core.sink.write_json(
+        "exit.json",
+        {
+            "status": status,
+            "error": text,
+            "code": code,
+            "steps": steps.index,
+            "hook_faults": core.sink.faults,
+            "hook_fault_count": core.sink.fault_count,
+            "hook_ms_total": round(core.hook_ns / 1e6, 3),
+        },
+    )
+
+
+def _at_exit() -> None:
+    try:
+        finish("completed")
+    except Exception:
+        core.sink.fault("finish at exit")
+
+
+def _os_exit(code: int) -> None:
+    try:
+        if core.active or core.rank is not None:
+            finish("completed", code)
+    except BaseException:
+        pass
+    real_os_exit(code)

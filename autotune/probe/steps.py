@@ -1,0 +1,150 @@
+"""What a step is: backward call(s) followed by optimizer call(s).
+
+A step ends at the last optimizer return before the next backward. With a known number of optimizer calls
+per step the end is seen at once; else the next backward or loader fetch proves it. Two optimizers,
+accumulation, closures and an optimizer inside the backward all come out as one step per update.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from time import perf_counter_ns
+from typing import Any
+
+from . import windows
+from .batches import Batch
+from .core import call_parity, core
+
+
+class Steps:
+    def __init__(self) -> None:
+        self.index = 0  # steps that have ended
+        self.tags: set[str] = set()
+        self.waiting: deque[Batch] = deque(maxlen=256)  # fetched, not yet used by a backward
+        self.used: list[Batch] = []
+        self.begin_ns = 0
+        self.end_ns = 0
+        self.backwards = 0
+        self.optimizer_calls = 0
+        self.optimizer_ns = 0
+        self.loader_ns = 0
+        self.fetched = 0
+        self._optimizer_start = 0
+        self._hook_ns_before = 0
+        self._calls_seen: list[int] = []  # optimizer calls of the last steps
+        self._fetch_ratio: deque[tuple[int, int]] = deque(maxlen=6)
+        self._backward_depth = 0
+
+    def activity(self) -> None:
+        """Something of the training loop happens: the first step begins no later than here."""
+        if not self.begin_ns:
+            self.begin_ns = perf_counter_ns()
+            self._hook_ns_before = core.hook_ns
+
+    def loaded(self, batch: Batch | None, wait_ns: int, evaluation: bool) -> None:
+        """A loader gave a batch; `wait_ns`: time the loop spent in its __next__."""
+        if evaluation:
+            self.tags.add("evaluation")
+            return
+        self.close_if_over()
+        self.loader_ns += wait_ns
+        self.fetched += 1
+        if batch is not None:
+            self.waiting.append(batch)
+
+    def backward_begins(self) -> bool:
+        """Returns True for the outermost call."""
+        self._backward_depth += 1
+        if self._backward_depth > 1:
+            return False
+        self.close_if_over()
+        self.activity()
+        return True
+
+    def backward_ended(self, completed: bool) -> None:
+        self._backward_depth = max(0, self._backward_depth - 1)
+        if self._backward_depth or not completed:
+            return
+        self.backwards += 1
+        if self.waiting:
+            self.used.append(self.waiting.popleft())
+
+    def optimizer_begins(self) -> None:
+        self.activity()
+        self._optimizer_start = perf_counter_ns()
+
+    def optimizer_ended(self) -> None:
+        now = perf_counter_ns()
+        if not self.backwards and not self._backward_depth and self.index:
+            # a call beyond the number this job usually makes: the step that just ended was longer
+            self._calls_seen = []
+            self.end_ns = now
+            return
+        if self._optimizer_start:
+            self.optimizer_ns += now - self._optimizer_start
+            self._optimizer_start = 0
+        self.optimizer_calls += 1
+        self.end_ns = now
+        usual = self._calls_seen
+        if len(usual) >= 2 and self.optimizer_calls == usual[-1] == usual[-2] and not self._backward_depth:
+            self.close()
+
+    def close_if_over(self) -> None:
+        if self.optimizer_calls and not self._optimizer_start:
+            self.close()
+
+    def close(self) -> None:
+        """The step is over: write it, then let the windows act (they may stop the job here)."""
+        previous_end = self.begin_ns
+        end = self.end_ns
+        self.begin_ns = end
+        self.index += 1
+        batches = self._batches_of_step()
+        tags = set(self.tags)
+        if self.index == 1:
+            tags.add("first")
+        tags |= windows.tags(self.index)
+        hook_ns = core.hook_ns
+        step: dict[str, Any] = {
+            "index": self.index,
+            "end_s": end / 1e9,
+            "duration_ms": round((end - previous_end) / 1e6, 4),
+            "micro_batches": max(1, self.backwards),
+            "optimizer_ms": round(self.optimizer_ns / 1e6, 4),
+            "hook_ms": round((hook_ns - self._hook_ns_before) / 1e6, 4),
+            "tags": sorted(tags),
+        }
+        if self.fetched:
+            step["loader_wait_ms"] = round(self.loader_ns / 1e6, 4)
+        if batches:
+            for name, attribute in (
+                ("examples", "examples"),
+                ("tokens", "tokens"),
+                ("real_tokens", "real"),
+                ("supervised_tokens", "supervised"),
+            ):
+                values = [getattr(batch, attribute) for batch in batches]
+                if all(value is not None for value in values):
+                    step[name] = sum(values)
+            step["shapes"] = [batch.shape for batch in batches][:64]
+        self._calls_seen = [*self._calls_seen[-3:], self.optimizer_calls]
+        self._fetch_ratio.append((self.fetched, self.backwards))
+        self._hook_ns_before = hook_ns
+        self.tags.clear()
+        self.backwards = self.optimizer_calls = self.optimizer_ns = self.loader_ns = self.fetched = 0
+        core.emit("step", step)
+        call_parity("step_end", self.index)
+        windows.boundary(self.index, (end - previous_end) / 1e9, tags)
+
+    def _batches_of_step(self) -> list[Batch]:
+        """One fetched batch per backward; all that were fetched when the job takes several per backward."""
+        fetched = sum(f for f, _ in self._fetch_ratio) + self.fetched
+        backwards = sum(b for _, b in self._fetch_ratio) + self.backwards
+        if len(self._fetch_ratio) >= 3 and fetched >= 1.5 * max(1, backwards):
+            self.used += list(self.waiting)
+            self.waiting.clear()
+        batches, self.used = self.used, []
+        return batches
+
+
+steps = Steps()

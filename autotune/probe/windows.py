@@ -1,0 +1,180 @@
+"""Which steps are warm-up, timed, profiled, and which is the last: the same on every rank.
+
+warm-up (ends when the step time is steady, at most `warmup_steps`) -> timing window without the profiler ->
+in mode profile one step for the profiler to start up and then the profiled steps -> stop. With several
+ranks on one node rank 0 decides and writes raw/plan.json; without that file every rank keeps to the
+settings, which are the same everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from . import stop, tracing
+from .core import call_parity, core
+
+_LEAD = 4  # steps between rank 0's decision and its effect: more than ranks can be apart
+_STEADY = 1.25  # the last three steps lie within this ratio
+_FEWEST = 5  # timed steps, whatever the budget
+
+
+@dataclass
+class _Plan:
+    begin: int  # the timing window begins after this step
+    timed: int
+
+    @property
+    def timed_end(self) -> int:
+        return self.begin + self.timed
+
+
+_plan: _Plan | None = None
+_recent: list[float] = []
+_marked: set[str] = set()
+_last_progress = 0.0
+
+
+def tags(index: int) -> set[str]:
+    """Tags the windows give to step `index`, which is ending now."""
+    if core.settings.mode in ("watch", "parity"):
+        return set()
+    if _plan is None or index <= _plan.begin:
+        return {"warmup"}
+    if core.settings.mode == "profile" and index > _plan.timed_end:
+        return {"profiled"}
+    return set()
+
+
+def boundary(index: int, duration_s: float, step_tags: set[str]) -> None:
+    """Called once at the end of every step, in the thread that trains."""
+    mode = core.settings.mode
+    if "first" not in step_tags:
+        _recent.append(duration_s)
+        del _recent[:-32]
+    if mode in ("profile", "timing"):
+        _advance(index)
+    last = _last_step()
+    _progress(index, last)
+    from . import report
+
+    report.at_boundary(index, done=last is not None and index >= last)
+    core.sink.flush()
+    if last is not None and index >= last and core.settings.stop != "never":
+        call_parity("finish")
+        stop.stop()
+
+
+def _last_step() -> int | None:
+    settings = core.settings
+    if settings.mode == "watch":
+        return None
+    if settings.mode == "parity":
+        return settings.steps
+    if _plan is None:
+        return None
+    extra = 1 + settings.profile_steps if settings.mode == "profile" else 0
+    return _plan.timed_end + extra
+
+
+def _advance(index: int) -> None:
+    global _plan
+    if _plan is None:
+        _plan = _decide(index)
+        if _plan is None:
+            return
+    if index >= _plan.begin:
+        _mark("timing", index)
+    if core.settings.mode == "profile" and core.rank is not None:
+        first = _plan.timed_end
+        if index == first:
+            _mark("profile", index)
+            tracing.start(core.settings.profile_steps)
+        elif index > first:
+            tracing.step()
+    if index == _last_step():
+        _mark("done", index)
+
+
+def _decide(index: int) -> _Plan | None:
+    """The plan once it is known: rank 0's on one node, else the settings'."""
+    settings, rank = core.settings, core.rank
+    if rank is None:
+        return None
+    default = _Plan(max(1, settings.warmup_steps), settings.steps)
+    if rank.world_size == 1:
+        if index >= default.begin or _steady():
+            return _Plan(index, _affordable(settings.steps))
+        return None
+    if not rank.one_node:
+        return default if index >= default.begin else None
+    path = os.path.join(settings.raw, "plan.json")
+    if rank.rank == 0:
+        begin = index + _LEAD
+        if begin >= default.begin or _steady():
+            plan = _Plan(max(begin, 1), _affordable(settings.steps))
+            core.sink.write_json("plan.json", {"begin": plan.begin, "timed": plan.timed}, settings.raw)
+            return plan
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            raw = json.load(file)
+        return _Plan(int(raw["begin"]), int(raw["timed"]))
+    except (OSError, ValueError, KeyError):
+        late = max(default.begin, 1 + _LEAD)
+        return _Plan(late, settings.steps) if index >= late + settings.steps else None
+
+
+def _steady() -> bool:
+    last = _recent[-3:]
+    return len(last) == 3 and max(last) <= _STEADY * min(last)
+
+
+def _affordable(wanted: int) -> int:
+    budget = core.settings.budget_s
+    if budget is None or not _recent:
+        return wanted
+    typical = sorted(_recent)[len(_recent) // 2]
+    return max(_FEWEST, min(wanted, int(budget / max(typical, 1e-6))))
+
+
+def _mark(name: str, index: int) -> None:
+    """A window begins after step `index` (once); the clock is read after the device has caught up."""
+    if name in _marked:
+        return
+    _marked.add(name)
+    synchronise()
+    core.emit("window", {"name": name, "begins_after": index, "synced_s": time.perf_counter()})
+
+
+def synchronise() -> None:
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def _progress(index: int, last: int | None) -> None:
+    global _last_progress
+    rank = core.rank
+    now = time.monotonic()
+    if rank is None or rank.rank != 0 or (now - _last_progress < 0.5 and index != last):
+        return
+    _last_progress = now
+    tag = tags(index)
+    phase = "warm-up" if "warmup" in tag else "profiling" if "profiled" in tag else "timing"
+    typical = sorted(_recent)[len(_recent) // 2] if _recent else None
+    core.sink.write_json(
+        "progress.json",
+        {
+            "step": index,
+            "of": last,
+            "phase": phase,
+            "step_ms": None if typical is None else round(typical * 1e3, 3),
+            "world_size": rank.world_size,
+        },
+        core.settings.raw,
+    )
