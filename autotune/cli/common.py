@@ -27,7 +27,12 @@ def output_options(function: F) -> F:
         return value
 
     function = click.option(
-        "--json", "as_json", is_flag=True, expose_value=False, callback=collect, help="Answer as JSON on stdout."
+        "--json",
+        "as_json",
+        is_flag=True,
+        expose_value=False,
+        callback=collect,
+        help="Answer as JSON on stdout.",
     )(function)
     return click.option(
         "--quiet", "-q", is_flag=True, expose_value=False, callback=collect, help="No progress."

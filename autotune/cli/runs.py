@@ -29,7 +29,9 @@ def command(runs_dir: Path) -> None:
         except InputError as fault:
             rows.append({"id": folder.name, "state": "unreadable", "error": str(fault)})
             continue
-        rows.append(record.model_dump(include={"id", "kind", "created", "state", "command", "traces", "error"}))
+        rows.append(
+            record.model_dump(include={"id", "kind", "created", "state", "command", "traces", "error"})
+        )
     if screen.as_json:
         screen.json_value({"schema_version": SCHEMA_VERSION, "runs": rows})
         return

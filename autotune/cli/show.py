@@ -24,7 +24,11 @@ def command(run_name: str | None, runs_dir: Path) -> None:
     folder = find_run(runs_dir, run_name)
     record = read_record(folder / "run.json", RunRecord)
     files = sorted(str(path.relative_to(folder)) for path in folder.glob("*") if path.is_file())
-    launches = sorted(path.name for path in (folder / "launches").glob("*")) if (folder / "launches").is_dir() else []
+    launches = (
+        sorted(path.name for path in (folder / "launches").glob("*"))
+        if (folder / "launches").is_dir()
+        else []
+    )
     if screen.as_json:
         screen.json_value(
             {

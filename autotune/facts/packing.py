@@ -1,4 +1,4 @@
-"""Whether packed examples stay apart, looked up in a table of measured cases; what is not there is unknown."""
+"""Whether packed examples stay apart, from a table of measured cases; what is not in it is unknown."""
 
 from __future__ import annotations
 

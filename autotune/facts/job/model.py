@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from autotune.facts.packing import packing_verdict
+from autotune.facts.packing import Implementation, packing_verdict
 from autotune.facts.sheet import SheetBuilder
 from autotune.records.observation import ModelRecord, Observation, RankObservation
 
 _DTYPE_SHORT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8"}
 _LINEAR_LAYER_WORDS = ("linear", "mamba", "recurrent", "delta", "ssm", "rwkv", "retention")
 _CONV_LAYER_WORDS = ("conv",)
+_ALL_BOUNDARIES = (
+    "position_ids",
+    "seq_idx",
+    "cu_seq_lens_q",
+    "cu_seq_lens_k",
+    "max_length_q",
+    "max_length_k",
+)
 
 
 def model_facts(sheet: SheetBuilder, lead: RankObservation, basis: str) -> None:
@@ -130,35 +138,34 @@ def packing_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
     kernels = [k for k in model.kernels if k.role in ("linear_attention", "causal_conv")]
     linear, _, _ = _layer_counts(model)
     special = bool(kernels) or bool(linear)
-    implementation = (
-        "dense" if not special else "fast" if kernels and all(k.fast for k in kernels) else "fallback"
-    )
-    common = {
-        "attention": model.attn_implementation or "sdpa",
-        "transformers_version": lead.environment.packages.get("transformers"),
-    }
-    now = packing_verdict(
-        model.model_type,
-        implementation=implementation,
-        kwargs=tuple(boundaries),
-        batch=1,
-        mask=forward.attention_mask,
-        use_cache=bool(
-            forward.use_cache_argument if forward.use_cache_argument is not None else model.use_cache
-        ),
-        **common,
-    )
-    sheet.put("packing.verdict", now, "packing isolation table", f"{model.model_type}, {implementation}")
+    implementation: Implementation = "dense"
+    if special:
+        implementation = "fast" if kernels and all(k.fast for k in kernels) else "fallback"
+    attention = model.attn_implementation or "sdpa"
+    version = lead.environment.packages.get("transformers")
+    family = model.model_type
     best = packing_verdict(
-        model.model_type,
-        implementation="fast" if special else "dense",
-        kwargs=("position_ids", "seq_idx", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"),
-        batch=1,
-        mask=False,
-        use_cache=False,
-        **common,
+        family, "fast" if special else "dense", _ALL_BOUNDARIES, attention, 1, False, False, version
     )
-    sheet.put("packing.verdict_with_fast_kernels", best, "packing isolation table", model.model_type)
+    sheet.put("packing.verdict_with_fast_kernels", best, "packing isolation table", family)
+    how = f"{family}, {implementation}"
+    if sheet.value("packing.packed") is True:
+        cached = forward.use_cache_argument if forward.use_cache_argument is not None else model.use_cache
+        now = packing_verdict(
+            family,
+            implementation,
+            tuple(boundaries),
+            attention,
+            1,
+            forward.attention_mask,
+            bool(cached),
+            version,
+        )
+        how += ", arguments as the job passes them"
+    else:
+        now = packing_verdict(family, implementation, _ALL_BOUNDARIES, attention, 1, False, False, version)
+        how += ", if it were packed with every boundary argument"
+    sheet.put("packing.verdict", now, "packing isolation table", how)
 
 
 def precision_facts(sheet: SheetBuilder, lead: RankObservation) -> None:

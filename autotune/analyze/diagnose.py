@@ -1,0 +1,134 @@
+"""From a launch or saved traces to a diagnosis: summary, facts, rules; every stage is kept as a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.analyze.verdict import verdict_sentence
+from autotune.errors import AutotuneError, InputError
+from autotune.store import read_record, write_record
+
+if TYPE_CHECKING:
+    from autotune.records.facts import FactSheet
+    from autotune.records.findings import Diagnosis
+    from autotune.records.observation import Observation
+    from autotune.records.trace import TraceSummary
+
+
+@dataclass(frozen=True)
+class RuleSources:
+    """Rule packs: the built-in one, the user's folders after it, ids switched off."""
+
+    user_dirs: tuple[Path, ...] = ()
+    disabled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Diagnosed:
+    """A diagnosis with what it was made from."""
+
+    diagnosis: Diagnosis
+    facts: FactSheet
+    observation: Observation | None
+    traces: TraceSummary | None
+    notes: list[str] = field(default_factory=list)
+
+
+def diagnose_launch(run: Path, label: str, rules: RuleSources) -> Diagnosed:
+    """Diagnose one launch of a run. A trace that cannot be read becomes a note, not a failure."""
+    from autotune.records.observation import Observation
+
+    folder = run / "launches" / label
+    observation = read_record(folder / "observation.json", Observation)
+    paths = [folder / rank.trace_file for rank in observation.ranks if rank.trace_file]
+    traces, notes = None, []
+    if paths:
+        try:
+            traces = _summarize(paths)
+        except AutotuneError as fault:
+            notes.append(f"the recorded trace could not be used: {fault}")
+    return _diagnose(run, folder, observation, traces, rules, notes)
+
+
+def diagnose_traces(run: Path, paths: Sequence[Path], rules: RuleSources) -> Diagnosed:
+    """Diagnose saved traces without a job. Raises InputError for files that are no traces."""
+    return _diagnose(run, run, None, _summarize(paths), rules, [])
+
+
+def diagnose_again(run: Path, rules: RuleSources) -> Diagnosed:
+    """Derive everything of a run again from what lies on disk."""
+    from autotune.analyze.watch import OBSERVE
+    from autotune.records.run import RunRecord
+
+    record = read_record(run / "run.json", RunRecord)
+    if record.kind == "trace":
+        paths = [Path(path) for path in record.traces]
+        gone = [str(path) for path in paths if not path.exists()]
+        if gone:
+            raise InputError("the trace of this run is gone", where=gone[0])
+        return diagnose_traces(run, paths, rules)
+    return diagnose_launch(run, OBSERVE, rules)
+
+
+def _summarize(paths: Sequence[Path]) -> TraceSummary:
+    from autotune.data import data_dir
+    from autotune.trace.summary import summarize
+
+    return summarize(paths, tables_dir=data_dir("rules") / "_tables")
+
+
+def _diagnose(
+    run: Path,
+    folder: Path,
+    observation: Observation | None,
+    traces: TraceSummary | None,
+    rules: RuleSources,
+    notes: list[str],
+) -> Diagnosed:
+    from autotune.data import data_dir
+    from autotune.facts.catalogue import catalogue
+    from autotune.facts.everything import derive_facts
+    from autotune.records.findings import Diagnosis
+    from autotune.rules.load import load_rules
+    from autotune.rules.match import match
+
+    facts = derive_facts(observation, traces)
+    rule_set = load_rules([data_dir("rules"), *rules.user_dirs], rules.disabled, catalogue=catalogue())
+    matched = match(
+        rule_set.rules,
+        facts,
+        catalogue=catalogue(),
+        sites=observation.sites if observation is not None else (),
+    )
+    diagnosis = Diagnosis(
+        run=run.name,
+        verdict=verdict_sentence(facts, matched.findings, matched.undecided, matched.passed),
+        facts=facts.facts,
+        findings=matched.findings,
+        undecided=matched.undecided,
+        passed=matched.passed,
+        notes=[*notes, *_warnings(observation, traces), *rule_set.notes],
+    )
+    if traces is not None:
+        write_record(folder / "trace_summary.json", traces)
+    for place in dict.fromkeys((folder, run)) if folder.name in ("observe", run.name) else (folder,):
+        write_record(place / "facts.json", facts)
+        write_record(place / "diagnosis.json", diagnosis)
+    return Diagnosed(diagnosis, facts, observation, traces, notes)
+
+
+def _warnings(observation: Observation | None, traces: TraceSummary | None) -> list[str]:
+    """What lowers the confidence in this diagnosis."""
+    notes: list[str] = []
+    if observation is not None:
+        notes += observation.notes
+        seen = len(observation.ranks)
+        if seen < observation.expected_ranks:
+            notes.append(f"{seen} of {observation.expected_ranks} ranks reported")
+        faults = sum(len(rank.hook_faults) for rank in observation.ranks)
+        if faults:
+            notes.append(f"{faults} faults inside the observer; the job was not affected (see faults.log)")
+    return notes

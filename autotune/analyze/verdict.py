@@ -1,0 +1,64 @@
+"""The one sentence that opens every report."""
+
+from __future__ import annotations
+
+from autotune.records.facts import FactSheet
+from autotune.records.findings import Finding, Passed, Undecided
+
+
+def verdict_sentence(
+    facts: FactSheet, findings: list[Finding], undecided: list[Undecided], passed: list[Passed]
+) -> str:
+    """Symptom, cause and what mending it is worth; or that nothing was found, and how much was checked."""
+    causes = [f for f in findings if f.explained_by is None and f.severity != "info"]
+    if not causes:
+        return _healthy(facts, undecided, passed)
+    lead = causes[0]
+    title = lead.title[0].lower() + lead.title[1:] if not _starts_with_name(lead.title) else lead.title
+    symptom = _symptom(facts, lead, findings)
+    sentence = f"{symptom} because {title}" if symptom else lead.title
+    if lead.severity == "critical":
+        sentence += ": the training result is wrong until that is mended"
+    elif lead.gain.ratio_upper is not None and lead.gain.ratio_upper > 1.0:
+        sentence += f"; fixing that is worth up to {lead.gain.ratio_upper:.2g}x"
+    more = len(causes) - 1
+    if more:
+        sentence += f" ({more} more finding{'s' if more > 1 else ''})"
+    return sentence + "."
+
+
+def _symptom(facts: FactSheet, lead: Finding, findings: list[Finding]) -> str:
+    """What the user would notice, when a matched symptom is explained by the leading cause."""
+    explained = [f for f in findings if f.explained_by == lead.rule]
+    if not explained:
+        return ""
+    busy = facts.value("launch.gpu_busy_frac")
+    if isinstance(busy, float):
+        return f"The GPU waits {100 * (1 - busy):.0f} % of each step"
+    if facts.value("launch.bound") is True:
+        return "The GPU waits for the CPU to launch work"
+    return ""
+
+
+def _healthy(facts: FactSheet, undecided: list[Undecided], passed: list[Passed]) -> str:
+    if facts.value("run.is_training") is False:
+        return (
+            "This is not a training job: no backward pass and no optimizer step was seen, so no rule applies."
+        )
+    checked = len(passed)
+    sentence = f"Nothing to do: {checked} check{'s' if checked != 1 else ''} passed"
+    mfu = facts.value("run.mfu_frac")
+    busy = facts.value("launch.gpu_busy_frac")
+    if isinstance(mfu, float):
+        sentence += f", {100 * mfu:.0f} % of the device's peak is reached"
+    elif isinstance(busy, float):
+        sentence += f", the GPU is busy {100 * busy:.0f} % of the step"
+    if undecided:
+        sentence += f"; {len(undecided)} could not be decided"
+    return sentence + "."
+
+
+def _starts_with_name(title: str) -> bool:
+    """True when the first word is a proper name or an acronym that keeps its capitals."""
+    word = title.split(" ", 1)[0]
+    return not word[1:].islower() and len(word) > 1

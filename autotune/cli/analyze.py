@@ -1,0 +1,186 @@
+"""`autotune analyze`: watch an unchanged job, or read saved traces, and say why it is slow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.jobs import job_options, require_command, rule_sources, set_state, show_progress, start_run
+from autotune.console import Screen
+from autotune.errors import AutotuneError, Exit, InputError, JobFailedError
+from autotune.records.terms import SEVERITIES
+
+if TYPE_CHECKING:
+    from autotune.analyze.diagnose import Diagnosed, RuleSources
+    from autotune.analyze.watch import WatchOptions
+    from autotune.records.observation import Observation
+
+
+@click.command(
+    "analyze",
+    context_settings={"allow_interspersed_args": False},
+    epilog="Example: autotune analyze -- torchrun --nproc-per-node 2 train.py",
+)
+@click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--trace", "from_trace", is_flag=True, help="The arguments are saved traces or folders of them."
+)
+@click.option("--from", "from_run", metavar="RUN", help="Derive the diagnosis of this run again from disk.")
+@click.option("--profile-ranks", default="0", show_default=True, help="Ranks to profile, comma separated.")
+@click.option("--run-to-end", is_flag=True, help="Let the job finish and write where it always writes.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(SEVERITIES),
+    help="Leave with exit code 1 when a finding is this severe or worse.",
+)
+@job_options
+@runs_dir_option
+@output_options
+def command(
+    command_line: tuple[str, ...],
+    from_trace: bool,
+    from_run: str | None,
+    profile_ranks: str,
+    run_to_end: bool,
+    fail_on: str | None,
+    allow_write: tuple[Path, ...],
+    steps: int | None,
+    first_step_timeout: float,
+    rule_dirs: tuple[Path, ...],
+    disable: tuple[str, ...],
+    runs_dir: Path,
+) -> int:
+    """Watch an unchanged training command for a few steps and say in one sentence why it is slow.
+
+    The job runs as always, is stopped after the steps that are needed, and nothing of yours is written.
+    With --trace the arguments are profiler traces (.json or .json.gz) that you already have.
+    """
+    from autotune.analyze.watch import WatchOptions
+
+    screen = current_screen()
+    rules = rule_sources(rule_dirs, disable)
+    if from_run is not None:
+        from autotune.analyze.diagnose import diagnose_again
+        from autotune.store import find_run
+
+        found = diagnose_again(find_run(runs_dir, from_run), rules)
+        return _answer(screen, found, fail_on)
+    if from_trace:
+        return _answer(screen, _from_traces(runs_dir, command_line, rules, screen), fail_on)
+    require_command(command_line, "analyze")
+    options = WatchOptions(
+        **({"steps": steps} if steps else {}),
+        profile_ranks=_ranks(profile_ranks),
+        run_to_end=run_to_end,
+        allow_write=allow_write,
+        echo=not screen.quiet,
+        first_step_timeout_s=first_step_timeout,
+    )
+    found = observe_and_diagnose(runs_dir, command_line, options, rules, screen)[1]
+    status = _answer(screen, found, fail_on)
+    _raise_when_failed(found.observation)
+    return status
+
+
+def observe_and_diagnose(
+    runs_dir: Path,
+    command_line: tuple[str, ...],
+    options: WatchOptions,
+    rules: RuleSources,
+    screen: Screen,
+    *,
+    wheelhouse: Path | None = None,
+) -> tuple[Path, Diagnosed]:
+    """A new run: one observed launch and its diagnosis. The run's card says how far it came."""
+    from autotune.analyze.diagnose import diagnose_launch
+    from autotune.analyze.watch import OBSERVE, JobStart, watch
+
+    folder, record = start_run(
+        runs_dir, "job", command=command_line, allow_write=options.allow_write, wheelhouse=wheelhouse
+    )
+    screen.note(f"watching the job; the run is kept in {folder}")
+    try:
+        watch(
+            JobStart(command=tuple(command_line), cwd=Path.cwd()),
+            folder / "launches" / OBSERVE,
+            options,
+            show_progress(screen, "watching"),
+        )
+        record = set_state(folder, record, "observed")
+        screen.status("reading the trace and matching the rules", new_phase=True)
+        found = diagnose_launch(folder, OBSERVE, rules)
+    except AutotuneError as fault:
+        set_state(folder, record, "failed", str(fault))
+        raise
+    set_state(folder, record, "diagnosed")
+    return folder, found
+
+
+def _from_traces(runs_dir: Path, names: tuple[str, ...], rules: RuleSources, screen: Screen) -> Diagnosed:
+    from autotune.analyze.diagnose import diagnose_traces
+
+    paths = trace_files(names)
+    folder, record = start_run(runs_dir, "trace", traces=paths)
+    screen.status(f"reading {len(paths)} trace{'s' if len(paths) > 1 else ''}", new_phase=True)
+    try:
+        found = diagnose_traces(folder, paths, rules)
+    except AutotuneError as fault:
+        set_state(folder, record, "failed", str(fault))
+        raise
+    set_state(folder, record, "diagnosed")
+    return found
+
+
+def trace_files(names: tuple[str, ...]) -> list[Path]:
+    """Trace files named one by one or by folder. Raises InputError."""
+    paths: list[Path] = []
+    for name in names:
+        path = Path(name)
+        if path.is_dir():
+            inside = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz", ".gz")))
+            if not inside:
+                raise InputError("the folder holds no .json or .json.gz file", where=name)
+            paths += inside
+        elif path.exists():
+            paths.append(path)
+        else:
+            raise InputError("there is no such trace file", where=name)
+    if not paths:
+        raise InputError("no trace file is given", hint="autotune analyze --trace rank0.json.gz")
+    return paths
+
+
+def _answer(screen: Screen, found: Diagnosed, fail_on: str | None) -> int:
+    from autotune.report.terminal import render_diagnosis
+
+    diagnosis = found.diagnosis
+    if screen.as_json:
+        screen.document(diagnosis)
+    else:
+        screen.answer(render_diagnosis(diagnosis))
+        if any(fix.steps for finding in diagnosis.findings for fix in finding.fixes):
+            screen.answer("\nnext: autotune apply shows the changes; autotune verify proves them")
+    if fail_on is not None:
+        limit = SEVERITIES.index(fail_on)  # type: ignore[arg-type]
+        if any(SEVERITIES.index(finding.severity) >= limit for finding in diagnosis.findings):
+            return int(Exit.FINDINGS)
+    return int(Exit.DONE)
+
+
+def _raise_when_failed(observation: Observation | None) -> None:
+    """The job crashed by itself after some steps: the diagnosis stands, and the exit code says so."""
+    from autotune.analyze.watch import ran_out_of_memory
+    from autotune.observe.outcome import failure_sentence, job_failed
+
+    if observation is not None and job_failed(observation) and not ran_out_of_memory(observation):
+        raise JobFailedError(failure_sentence(observation), hint="the report covers the steps before that")
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise InputError(f"--profile-ranks takes numbers such as 0,1, not '{text}'") from None

@@ -1,0 +1,109 @@
+"""`autotune apply`: the patched copy of a run, or a training script from a template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from autotune.cli.choices import choice_of, choice_options
+from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.errors import InputError
+
+
+@click.command("apply", epilog="Example: autotune apply --write")
+@click.argument("run_name", metavar="RUN", required=False)
+@click.option("--write", "write", is_flag=True, help="Put the patched copy beside the original.")
+@click.option("--revert", is_flag=True, help="Take away what --write or --in-place put there.")
+@click.option("--in-place", is_flag=True, help="Edit the originals; wants a clean git tree.")
+@click.option("--template", type=click.Choice(["fsdp2"]), help="Write a whole training script instead.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File for --template.")
+@choice_options
+@runs_dir_option
+@output_options
+def command(
+    run_name: str | None,
+    write: bool,
+    revert: bool,
+    in_place: bool,
+    template: str | None,
+    output: Path | None,
+    select: tuple[str, ...],
+    exclude: tuple[str, ...],
+    unsafe: bool,
+    wheelhouse: Path | None,
+    runs_dir: Path,
+) -> None:
+    """Show the changes for a run (the latest by default) as a diff; --write puts the copy in place.
+
+    After `optimize` these are the changes that were proven; after `analyze`, all that can be applied.
+    """
+    from autotune.store import find_run
+
+    folder = find_run(runs_dir, run_name)
+    if revert:
+        _revert(folder)
+    elif template is not None:
+        _from_template(folder, output)
+    else:
+        _patch(folder, write, in_place, choice_of(select, exclude, unsafe), wheelhouse)
+
+
+def _patch(folder: Path, write: bool, in_place: bool, choice: object, wheelhouse: Path | None) -> None:
+    from autotune.apply.deliver import deliver, preview
+    from autotune.optimize.patched import patched_job_of
+
+    screen = current_screen()
+    job, _ = patched_job_of(
+        folder,
+        choice,  # type: ignore[arg-type]
+        label="apply",
+        wheelhouse=wheelhouse,
+        progress=screen.status,
+    )
+    manifest = deliver(job, run=folder, in_place=in_place, write=write or in_place)
+    if screen.as_json:
+        screen.document(manifest)
+        return
+    screen.answer(preview(job))
+    if manifest.written:
+        for file in manifest.files:
+            screen.answer(f"{file.action} {file.path}")
+        screen.answer(f"run it with: {manifest.launch_command}")
+        screen.answer("take it back with: autotune apply --revert")
+    else:
+        screen.answer("nothing was written; autotune apply --write puts the copy beside the original")
+
+
+def _revert(folder: Path) -> None:
+    from autotune.apply.deliver import revert
+    from autotune.records.base import SCHEMA_VERSION
+
+    screen = current_screen()
+    gone = revert(folder)
+    if screen.as_json:
+        screen.json_value({"schema_version": SCHEMA_VERSION, "reverted": list(gone)})
+        return
+    for path in gone:
+        screen.answer(f"reverted {path}")
+
+
+def _from_template(folder: Path, output: Path | None) -> None:
+    from autotune.optimize.script import script_of
+    from autotune.records.base import SCHEMA_VERSION
+    from autotune.store import write_text
+
+    screen = current_screen()
+    if output is None:
+        raise InputError("--template needs a file to write", hint="add -o train_fsdp2.py")
+    if output.exists():
+        raise InputError("this file is there already", where=str(output), hint="choose another name with -o")
+    text, launch = script_of(folder)
+    write_text(output, text)
+    if screen.as_json:
+        screen.json_value({"schema_version": SCHEMA_VERSION, "script": str(output), "launch": launch})
+        return
+    screen.answer(
+        f"wrote {output}: generated, not derived from your script; its header lists what it took over"
+    )
+    screen.answer(f"run it with: {launch.replace('SCRIPT', str(output))}")

@@ -1,0 +1,123 @@
+"""`autotune optimize`: the whole loop from an unchanged command to a proven, faster copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from autotune.cli.analyze import observe_and_diagnose
+from autotune.cli.choices import choice_of, choice_options
+from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.jobs import job_options, require_command, rule_sources, set_state
+from autotune.errors import AutotuneError, Exit, InputError
+
+
+@click.command(
+    "optimize",
+    context_settings={"allow_interspersed_args": False},
+    epilog="Example: autotune optimize --max-minutes 30 -- python train.py --epochs 1",
+)
+@click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+@click.option("--resume", "resume", metavar="RUN", help="Go on with an interrupted run; nothing is repeated.")
+@click.option("--max-trials", type=click.IntRange(min=1), help="Trials at most.")
+@click.option("--max-minutes", type=click.FloatRange(min=0.1), help="Minutes at most.")
+@click.option("--min-pairs", type=click.IntRange(2, 50), default=2, show_default=True, help="Pairs at least.")
+@click.option("--max-pairs", type=click.IntRange(2, 50), default=5, show_default=True, help="Pairs at most.")
+@click.option("--min-gain", type=click.FloatRange(0, 100), default=3.0, show_default=True, help="Percent.")
+@choice_options
+@job_options
+@runs_dir_option
+@output_options
+def command(
+    command_line: tuple[str, ...],
+    resume: str | None,
+    max_trials: int | None,
+    max_minutes: float | None,
+    min_pairs: int,
+    max_pairs: int,
+    min_gain: float,
+    select: tuple[str, ...],
+    exclude: tuple[str, ...],
+    unsafe: bool,
+    wheelhouse: Path | None,
+    allow_write: tuple[Path, ...],
+    steps: int | None,
+    first_step_timeout: float,
+    rule_dirs: tuple[Path, ...],
+    disable: tuple[str, ...],
+    runs_dir: Path,
+) -> int:
+    """Watch the job, apply the best changes to a copy, prove each, keep what is faster and equal, look again.
+
+    Your script, environment and outputs stay as they are; the result lies in the run folder until
+    `autotune apply --write` puts it beside the original.
+    """
+    from autotune.analyze.watch import WatchOptions
+    from autotune.optimize.loop import OptimizeLoop
+    from autotune.optimize.options import LoopOptions
+    from autotune.records.run import RunRecord
+    from autotune.report.ladder import render_ladder
+    from autotune.report.terminal import render_diagnosis
+    from autotune.store import read_record
+    from autotune.verify.arm import VerifyOptions
+
+    screen = current_screen()
+    rules = rule_sources(rule_dirs, disable)
+    watch_options = WatchOptions(
+        **({"steps": steps} if steps else {}),
+        allow_write=allow_write,
+        echo=False,
+        first_step_timeout_s=first_step_timeout,
+    )
+    if max_pairs < min_pairs:
+        raise InputError(f"--max-pairs {max_pairs} is less than --min-pairs {min_pairs}")
+    if resume is not None:
+        folder, found = _resumed(runs_dir, resume, rules)
+    else:
+        require_command(command_line, "optimize")
+        folder, found = observe_and_diagnose(
+            runs_dir, command_line, watch_options, rules, screen, wheelhouse=wheelhouse
+        )
+    assert found.observation is not None
+    record = read_record(folder / "run.json", RunRecord)
+    screen.answer(render_diagnosis(found.diagnosis) + "\n")
+    options = LoopOptions(
+        rules=rules,
+        choice=choice_of(select, exclude, unsafe),
+        verify=VerifyOptions(
+            min_pairs=min_pairs,
+            max_pairs=max_pairs,
+            steps=steps or 12,
+            first_step_timeout_s=first_step_timeout,
+            allow_write=allow_write,
+        ),
+        watch=watch_options,
+        min_gain_ratio=1.0 + min_gain / 100.0,
+        max_trials=max_trials,
+        max_minutes=max_minutes,
+        wheelhouse=wheelhouse or (Path(record.wheelhouse) if record.wheelhouse else None),
+    )
+    loop = OptimizeLoop(folder, options, say=screen.note, status=screen.status)
+    try:
+        ladder = loop.go(found.observation, found.diagnosis)
+    except AutotuneError as fault:
+        set_state(folder, record, "failed", str(fault))
+        raise
+    set_state(folder, record, "optimized")
+    if screen.as_json:
+        screen.document(ladder)
+    else:
+        screen.answer(render_ladder(ladder))
+        if ladder.outcome == "faster":
+            screen.answer(f"\nthe patched copy lies in {folder}")
+            screen.answer("next: autotune apply shows the diff; autotune apply --write puts it beside the original")
+    return int(Exit.UNDECIDED if ladder.outcome == "undecided" else Exit.DONE)
+
+
+def _resumed(runs_dir: Path, name: str, rules: object) -> tuple[Path, object]:
+    from autotune.analyze.diagnose import diagnose_again
+    from autotune.store import find_run
+
+    folder = find_run(runs_dir, name)
+    return folder, diagnose_again(folder, rules)  # type: ignore[arg-type]

@@ -1,0 +1,153 @@
+"""Facts about single mechanisms in a trace: kernels, attention, optimizer, formats, memory, communication."""
+
+from __future__ import annotations
+
+from autotune.facts.sheet import SheetBuilder
+from autotune.records.trace import RankTrace, TraceSummary
+
+_ELEMENTWISE = ("elementwise", "norm", "reduction", "softmax", "rope", "fill", "cat")
+
+
+def class_share(lead: RankTrace, *names: str) -> float:
+    """Share of the summed GPU time in these kernel classes."""
+    return sum(row.share_frac for row in lead.classes if row.name in names)
+
+
+def kernel_facts(sheet: SheetBuilder, lead: RankTrace, steps: int, basis: str) -> None:
+    """Special layers' kernels, matrix products, elementwise work."""
+    source = "trace"
+    linear, conv = lead.linear_attention, lead.convolution
+    sheet.put("kernels.fallback_solves_per_step", linear.triangular_solves / steps, source, basis)
+    if lead.gpu is None:
+        return
+    sheet.put("kernels.linear_attention_fast_kernels", linear.fast_kernels / steps, source, basis)
+    sheet.put("kernels.causal_conv_fallback_kernels", conv.depthwise_kernels / steps, source, basis)
+    sheet.put("kernels.causal_conv_fast_kernels", conv.causal_conv_kernels / steps, source, basis)
+    linear_ms = linear.fast_kernel_ms + linear.fallback_gpu_ms
+    if lead.gpu.busy_ms:
+        share = min(1.0, linear_ms / lead.gpu.busy_ms)
+        sheet.put("kernels.linear_attention_gpu_frac", share, source, basis)
+    fp32 = sum(row.count for row in lead.gemm if row.dtype == "fp32")
+    sheet.put("kernels.small_fp32_gemms_per_step", fp32 / steps, source, basis)
+    sheet.put("kernels.gemm_frac", class_share(lead, "gemm"), source, basis)
+    sheet.put("kernels.elementwise_frac", class_share(lead, *_ELEMENTWISE), source, basis)
+    sheet.put("kernels.unclassified_frac", lead.unclassified_frac, source, basis)
+    sheet.put("loss.head_gpu_frac", class_share(lead, "loss", "softmax"), source, basis)
+
+
+def attention_facts(sheet: SheetBuilder, lead: RankTrace, steps: int, basis: str) -> None:
+    """Which attention ran, and whether a mask reached it."""
+    source = "trace"
+    attention = lead.attention
+    known = attention.mask_passed + attention.mask_absent
+    if known:
+        sheet.put("attention.mask_passed", attention.mask_passed > 0, source, f"{known} calls, {basis}")
+    backends = dict(attention.backends)
+    if attention.eager_softmax_calls and not backends:
+        sheet.put("attention.backend", "eager", source, basis)
+    elif backends:
+        sheet.put("attention.backend", max(backends, key=lambda name: backends[name]), source, basis)
+    if lead.gpu is not None:
+        sheet.put("attention.gpu_frac", class_share(lead, "attention"), source, basis)
+        return
+    rows = [row for row in lead.tables.cpu_ops if "attention" in row.name or row.name == "aten::_softmax"]
+    if lead.cpu.op_self_ms:
+        spent = sum(row.self_ms for row in rows)
+        sheet.put("attention.cpu_frac", min(1.0, spent / lead.cpu.op_self_ms), source, basis)
+
+
+def optimizer_facts(sheet: SheetBuilder, lead: RankTrace, steps: int, basis: str) -> None:
+    """How the optimizer's update runs."""
+    optimizer = lead.optimizer
+    if optimizer.implementation is not None:
+        name = {"for_loop": "for-loop"}.get(optimizer.implementation, optimizer.implementation)
+        sheet.put("optimizer.implementation", name, "trace", basis)
+    if optimizer.name:
+        sheet.put("optimizer.class_name", optimizer.name, "trace", basis)
+    if lead.gpu is None or not optimizer.steps:
+        return
+    sheet.put("optimizer.launches_per_step", optimizer.launches / steps, "trace", basis)
+    if lead.gpu.busy_ms:
+        share = min(1.0, optimizer.gpu_ms / lead.gpu.busy_ms)
+        sheet.put("optimizer.gpu_frac", share, "trace", basis)
+
+
+def precision_facts(sheet: SheetBuilder, lead: RankTrace, basis: str) -> None:
+    """Formats of the matrix products by GPU time."""
+    total = sum(row.total_ms for row in lead.gemm)
+    named = {
+        row.dtype: row.total_ms for row in lead.gemm if row.dtype in ("fp32", "tf32", "bf16", "fp16", "fp8")
+    }
+    if lead.gpu is None or not total or not named:
+        return
+    sheet.put("precision.gemm_dtype", max(named, key=lambda dtype: named[dtype]), "trace", basis)
+    sheet.put("precision.fp32_gemm_frac", named.get("fp32", 0.0) / total, "trace", basis)
+
+
+def memory_facts(sheet: SheetBuilder, lead: RankTrace, basis: str) -> None:
+    """Recomputation, and the peak where the profiler recorded memory."""
+    recompute = lead.recompute
+    sheet.put("memory.checkpointing", recompute.detected, "trace", basis, why="no backward pass in the trace")
+    if recompute.detected is False:
+        sheet.not_applicable("memory.recompute_frac", "checkpointing is off")
+    elif recompute.detected and lead.gpu is not None and lead.gpu.busy_ms:
+        share = min(1.0, recompute.gpu_ms / lead.gpu.busy_ms)
+        sheet.put("memory.recompute_frac", share, "trace", basis)
+    if lead.memory is not None:
+        sheet.put("memory.peak_allocated_gib", lead.memory.peak_allocated_gib, "trace", basis)
+        sheet.put("memory.peak_reserved_gib", lead.memory.peak_reserved_gib, "trace", basis)
+
+
+def copy_facts(sheet: SheetBuilder, lead: RankTrace, steps: int, basis: str) -> None:
+    """Copies between host and device, waits of the host."""
+    if lead.gpu is None:
+        return
+    to_device = [row for row in lead.copies if row.direction.lower() in ("htod", "host to device")]
+    pageable = [row for row in to_device if row.pageable]
+    sheet.put("data.h2d_blocking_ms", sum(row.total_ms for row in pageable) / steps, "trace", basis)
+    if lead.syncs is not None:
+        sheet.put("sync.device_copies_per_step", lead.syncs.device_to_host_copies / steps, "trace", basis)
+        sheet.put("sync.blocking_ms", lead.syncs.blocking_ms / steps, "trace", basis)
+    if lead.data_loading.calls and sheet.number("data.loader_wait_frac") is None:
+        share = lead.data_loading.share_frac
+        sheet.put("data.loader_wait_frac", share, "trace", basis + ", profiled")
+
+
+def communication_facts(
+    sheet: SheetBuilder, lead: RankTrace, traces: TraceSummary, steps: int, basis: str
+) -> None:
+    """Collectives, and how much of them nothing hides."""
+    comm = lead.communication
+    if lead.gpu is None:
+        return
+    source = "trace"
+    if not comm.present:
+        if lead.world_size == 1 or sheet.number("run.world_size") == 1:
+            for fact in ("comm.total_ms", "comm.exposed_ms", "comm.exposed_frac", "comm.overlap_frac"):
+                sheet.not_applicable(fact, "one rank")
+        elif comm.host_ops:
+            sheet.absent(
+                "comm.exposed_frac", "collectives were called, but no kernel of theirs is in the trace"
+            )
+        else:
+            sheet.put("comm.total_ms", 0.0, source, basis)
+            sheet.put("comm.exposed_ms", 0.0, source, basis)
+            sheet.put("comm.exposed_frac", 0.0, source, basis)
+        return
+    sheet.put("comm.total_ms", comm.union_ms / steps, source, basis)
+    sheet.put("comm.exposed_ms", comm.exposed_ms / steps, source, basis)
+    sheet.put("comm.exposed_frac", comm.exposed_frac, source, basis)
+    sheet.put("comm.overlap_frac", comm.overlap_frac, source, basis)
+    sheet.put("comm.collectives_per_step", comm.kernels / steps, source, basis)
+    if comm.collectives:
+        worst = max(comm.collectives, key=lambda row: row.exposed_ms)
+        sheet.put("comm.main_collective", worst.kind, source, basis)
+    sheet.put("comm.wait_known", comm.wait_or_transfer == "split", source, f"{len(traces.ranks)} ranks")
+    if traces.cross_rank is not None:
+        sheet.put(
+            "comm.slowest_rank", traces.cross_rank.late_rank, "traces of all ranks", why="no rank is late"
+        )
+        loads = sorted(load.compute_ms for load in traces.cross_rank.ranks)
+        if loads and loads[len(loads) // 2]:
+            skew = loads[-1] / loads[len(loads) // 2] - 1.0
+            sheet.put("comm.rank_skew_frac", skew, "traces of all ranks", f"{len(loads)} ranks")

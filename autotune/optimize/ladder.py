@@ -1,0 +1,92 @@
+"""From verdicts to rungs: what each kept change brought, and what the job will take now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.records.ladder import Rung
+
+if TYPE_CHECKING:
+    from autotune.records.findings import Diagnosis
+    from autotune.records.plan import PlanGroup
+    from autotune.records.verdict import Contrast, Verdict
+
+_GIB = 1024.0**3
+
+
+def first_rung(diagnosis: Diagnosis) -> Rung:
+    """The job as it was."""
+
+    def number(name: str) -> float | None:
+        fact = diagnosis.facts.get(name)
+        value = fact.value if fact is not None else None
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+    return Rung(
+        name="as it was",
+        ratio_to_first=1.0,
+        useful_tokens_per_s=number("run.useful_tokens_per_s"),
+        step_ms=number("run.step_ms"),
+        projected_hours=number("run.projected_hours"),
+        batches_per_epoch=number("run.batches_per_epoch"),
+        optimizer_steps_per_epoch=number("run.optimizer_steps_per_epoch"),
+        peak_memory_gib=number("memory.peak_reserved_gib"),
+        gpu_busy_frac=number("launch.gpu_busy_frac"),
+        mfu_frac=number("run.mfu_frac"),
+    )
+
+
+def kept_rungs(
+    groups: Sequence[PlanGroup], verdict: Verdict, verdict_path: Path, run: Path, before: Rung
+) -> list[Rung]:
+    """One rung for each kept group of a trial whose arms are cumulative, in order."""
+    rungs: list[Rung] = []
+    base = before
+    for group in groups:
+        previous = rungs[-1] if rungs else before
+        step = _contrast(verdict, groups, group)
+        arm = next((a for a in verdict.arms if a.name == group.id), None)
+        ratio = step.ratio if step is not None else verdict.ratio
+        whole = next(
+            (c for c in verdict.contrasts if c.reference == "as it is" and c.candidate == group.id), None
+        )
+        overall = whole.ratio if whole is not None else ratio
+        to_first = overall * base.ratio_to_first if overall and base.ratio_to_first else None
+        hours = base.projected_hours / overall if base.projected_hours and overall else None
+        first_trial = base.name == "as it was"
+        reserved = arm.memory.reserved_bytes if arm is not None else None
+        rungs.append(
+            Rung(
+                name=" + ".join(member.title for member in group.members) or group.id,
+                groups=[group.id],
+                rules=list(group.rules),
+                ratio_to_previous=ratio,
+                interval_to_previous=step.interval if step is not None else verdict.interval,
+                ratio_to_first=to_first,
+                interval_to_first=whole.interval if whole is not None and first_trial else None,
+                pairs=step.pairs if step is not None else verdict.pairs,
+                useful_tokens_per_s=arm.useful_tokens_per_s if arm is not None else None,
+                step_ms=arm.step_ms if arm is not None else None,
+                projected_hours=hours,
+                batches_per_epoch=previous.batches_per_epoch,
+                optimizer_steps_per_epoch=previous.optimizer_steps_per_epoch,
+                peak_memory_gib=reserved / _GIB if reserved else None,
+                parity=verdict.parity.sentence,
+                verdict=str(verdict_path.relative_to(run)),
+                predicted_upper=group.ratio_upper,
+            )
+        )
+    return rungs
+
+
+def cumulative_arms(groups: Sequence[PlanGroup]) -> list[list[PlanGroup]]:
+    """[[a], [a, b], ...]: what each rung of a joint trial holds."""
+    return [list(groups[: count + 1]) for count in range(len(groups))]
+
+
+def _contrast(verdict: Verdict, groups: Sequence[PlanGroup], group: PlanGroup) -> Contrast | None:
+    index = list(groups).index(group)
+    before = "as it is" if index == 0 else groups[index - 1].id
+    return next((c for c in verdict.contrasts if c.reference == before and c.candidate == group.id), None)

@@ -1,0 +1,84 @@
+"""The patched job of a run: what an optimize loop kept, or every admissible change of a diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.errors import InputError
+from autotune.store import read_record, write_record
+
+if TYPE_CHECKING:
+    from autotune.apply.plan import Choice
+    from autotune.records.observation import Observation
+    from autotune.records.plan import PatchedJob, Plan
+
+KEPT_JOB = "patched_job.json"  # written by the optimize loop
+
+
+def observation_of(run: Path) -> Observation:
+    """The observation of a run. Raises InputError for a run made from saved traces."""
+    from autotune.analyze.watch import OBSERVE
+    from autotune.records.observation import Observation
+    from autotune.records.run import RunRecord
+
+    record = read_record(run / "run.json", RunRecord)
+    if record.kind == "trace":
+        raise InputError(
+            "this run comes from saved traces: there is no job to patch or rerun",
+            where=run.name,
+            hint="start from the job: autotune analyze -- COMMAND",
+        )
+    return read_record(run / "launches" / OBSERVE / "observation.json", Observation)
+
+
+def plan_of(run: Path, choice: Choice) -> Plan:
+    """The plan for a run's diagnosis; kept as `plan.json`."""
+    from autotune.apply.plan import build_plan
+    from autotune.records.findings import Diagnosis
+
+    plan = build_plan(read_record(run / "diagnosis.json", Diagnosis), observation_of(run), choice=choice)
+    write_record(run / "plan.json", plan)
+    return plan
+
+
+def patched_job_of(
+    run: Path,
+    choice: Choice,
+    *,
+    label: str,
+    wheelhouse: Path | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[PatchedJob, Plan | None]:
+    """The job with its changes. A narrower choice than "everything" starts from the diagnosis again.
+
+    Raises InputError when no change can be applied; the message says why.
+    """
+    from autotune.apply.job import materialise
+    from autotune.records.plan import PatchedJob
+
+    narrowed = bool(choice.select or choice.exclude or choice.unsafe)
+    if (run / KEPT_JOB).exists() and not narrowed:
+        return read_record(run / KEPT_JOB, PatchedJob), None
+    plan = plan_of(run, choice)
+    groups = [group for group in plan.groups if group.admissible]
+    if not groups:
+        reasons = [group.reason for group in plan.groups if group.reason]
+        reasons += [f"{advice.rule}: {'; '.join(advice.reasons)}" for advice in plan.advice]
+        raise InputError(
+            "there is no change to apply" + (f": {'; '.join(reasons[:3])}" if reasons else ""),
+            where=run.name,
+            hint="autotune report shows what was found",
+        )
+    job = materialise(
+        groups, observation_of(run), run=run, label=label, wheelhouse=wheelhouse, progress=progress
+    )
+    return job, plan
+
+
+def baseline_job_of(run: Path) -> PatchedJob:
+    """The unchanged job in a shadow tree of its own, as the other arm of a trial."""
+    from autotune.apply.job import materialise
+
+    return materialise([], observation_of(run), run=run, label="baseline")

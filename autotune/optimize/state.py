@@ -1,0 +1,40 @@
+"""Where a loop stands: the job as it is now, what was kept, what was dropped."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from autotune.records.ladder import Dropped, Rung
+
+if TYPE_CHECKING:
+    from autotune.records.findings import Diagnosis
+    from autotune.records.observation import Observation
+    from autotune.records.plan import PatchedJob, PlanGroup
+
+
+@dataclass
+class LoopState:
+    """Changes as the loop goes on; everything in it can be derived again from the run folder."""
+
+    baseline: PatchedJob
+    current: PatchedJob
+    observation: Observation
+    diagnosis: Diagnosis
+    rungs: list[Rung]
+    dropped: list[Dropped] = field(default_factory=list)
+    kept: list[PlanGroup] = field(default_factory=list)
+    solo: set[str] = field(default_factory=set)  # groups whose joint trial failed: tried one by one
+    trials: int = 0
+    rounds_kept: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def minutes(self) -> float:
+        """Minutes since this loop (or its resumption) began."""
+        return (time.monotonic() - self.started) / 60.0
+
+    def is_closed(self, group: PlanGroup) -> bool:
+        """Already kept or dropped."""
+        names = {entry.group for entry in self.dropped} | {entry.id for entry in self.kept}
+        return group.id in names

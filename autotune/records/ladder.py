@@ -1,0 +1,58 @@
+"""The result of an optimize loop: rungs kept, changes dropped and why, and the journal behind it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from autotune.records.base import Document, Record
+
+LoopState = Literal["running", "finished", "budget", "interrupted", "failed"]
+
+
+class Rung(Record):
+    """One kept change, or the job as it was (the first rung)."""
+
+    name: str
+    groups: list[str] = Field(default_factory=list)
+    rules: list[str] = Field(default_factory=list)
+    ratio_to_previous: float | None = None
+    interval_to_previous: tuple[float, float] | None = None
+    ratio_to_first: float | None = None
+    interval_to_first: tuple[float, float] | None = None
+    pairs: int = 0
+    useful_tokens_per_s: float | None = None
+    step_ms: float | None = None
+    projected_hours: float | None = None
+    batches_per_epoch: float | None = None
+    optimizer_steps_per_epoch: float | None = None
+    peak_memory_gib: float | None = None
+    gpu_busy_frac: float | None = None
+    mfu_frac: float | None = None
+    parity: str = ""  # the sentence of the parity check
+    verdict: str | None = None  # path of the verdict record, relative to the run
+    predicted_upper: float | None = None  # the rule's bound, for calibration
+
+
+class Dropped(Record):
+    """A change that was tried, or refused, and not kept."""
+
+    group: str
+    rules: list[str]
+    reason: str
+    verdict: str | None = None
+
+
+class Ladder(Document):
+    """`ladder.json` of an optimize run."""
+
+    run: str
+    state: LoopState
+    rungs: list[Rung]
+    dropped: list[Dropped] = Field(default_factory=list)
+    advice: list[str] = Field(default_factory=list)  # what only a human can decide, one line each
+    stop_reason: str = ""
+    trials: int = 0
+    minutes: float = 0.0
+    outcome: Literal["faster", "nothing-to-do", "nothing-kept", "undecided"] = "nothing-to-do"

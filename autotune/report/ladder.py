@@ -1,0 +1,92 @@
+"""The ladder of an optimize run as text: what each kept change brought and what was dropped."""
+
+from __future__ import annotations
+
+import textwrap
+
+from autotune.records.ladder import Ladder, Rung
+
+_WIDTH = 80
+
+
+def render_ladder(ladder: Ladder) -> str:
+    """A table of rungs and the reasons behind it, at most 80 columns."""
+    lines = [headline(ladder), ""]
+    unit_tokens = all(rung.useful_tokens_per_s is not None for rung in ladder.rungs)
+    speed = "useful tok/s" if unit_tokens else "ms/step"
+    lines.append(f"{'':<4}{'rung':<34}{speed:>13}{'step by step':>15}{'in all':>8}")
+    for number, rung in enumerate(ladder.rungs):
+        lines += _row(number, rung, unit_tokens)
+    for rung in ladder.rungs[1:]:
+        if rung.parity:
+            lines += ["", *_wrap(f"training unchanged: {rung.parity}", 2)]
+            break
+    first, last = ladder.rungs[0], ladder.rungs[-1]
+    if first.projected_hours is not None and last.projected_hours is not None and last is not first:
+        lines += [
+            "",
+            f"whole job: {_duration(first.projected_hours)} -> {_duration(last.projected_hours)} projected",
+        ]
+        if first.batches_per_epoch and last.optimizer_steps_per_epoch and first.optimizer_steps_per_epoch:
+            lines.append(
+                f"an epoch: {first.batches_per_epoch:,.0f} batches and {first.optimizer_steps_per_epoch:,.0f} "
+                f"optimizer steps before, {last.batches_per_epoch or 0:,.0f} and "
+                f"{last.optimizer_steps_per_epoch:,.0f} after"
+            )
+    if ladder.dropped:
+        lines += ["", "not kept:"]
+        for entry in ladder.dropped:
+            lines += _wrap(f"  {', '.join(entry.rules)}: {entry.reason}", 4)
+    for line in ladder.advice:
+        lines += _wrap(f"for you to decide: {line}", 4)
+    lines += [
+        "",
+        *_wrap(f"stopped: {ladder.stop_reason}; {ladder.trials} trials, {ladder.minutes:.1f} minutes", 2),
+    ]
+    return "\n".join(lines)
+
+
+def headline(ladder: Ladder) -> str:
+    """One sentence with the result."""
+    last = ladder.rungs[-1]
+    if ladder.outcome == "faster" and last.ratio_to_first is not None:
+        interval = ""
+        if last.interval_to_first is not None:
+            low, high = last.interval_to_first
+            interval = f" (95 % interval {low:.2f}-{high:.2f})"
+        kept = len(ladder.rungs) - 1
+        return (
+            f"{last.ratio_to_first:.2f}x faster{interval} with {kept} kept change{'s' if kept != 1 else ''}."
+        )
+    if ladder.outcome == "nothing-to-do":
+        return "Nothing to do: no check found anything that an edit could mend."
+    return "Nothing was kept: no change proved to be faster with training unchanged."
+
+
+def _row(number: int, rung: Rung, tokens: bool) -> list[str]:
+    value = rung.useful_tokens_per_s if tokens else rung.step_ms
+    shown = f"{value:,.0f}" if value is not None else "-"
+    step = "-"
+    if rung.ratio_to_previous is not None:
+        step = f"{rung.ratio_to_previous:.2f}x"
+        if rung.interval_to_previous is not None:
+            step += f" {rung.interval_to_previous[0]:.2f}-{rung.interval_to_previous[1]:.2f}"
+    whole = f"{rung.ratio_to_first:.2f}x" if rung.ratio_to_first is not None else "-"
+    names = textwrap.wrap(rung.name, 33) or [""]
+    lines = [f"{number:>2}  {names[0]:<34}{shown:>13}{step:>15}{whole:>8}"]
+    return lines + [f"    {name}" for name in names[1:]]
+
+
+def _duration(hours: float) -> str:
+    minutes = hours * 60
+    if minutes < 1:
+        return f"{hours * 3600:.0f} s"
+    if minutes < 60:
+        return f"{minutes:.0f} min"
+    return f"{int(minutes) // 60} h {int(minutes) % 60:02d} min"
+
+
+def _wrap(text: str, hang: int) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False
+    )
