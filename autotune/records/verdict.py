@@ -221,7 +221,6 @@ class Settings(Record):
     seeds: list[int] = Field(default_factory=list)  # statistical tier
     max_minutes: float | None = None
     self_check: bool = False
-    consented_step_change: bool = False
 
 
 class Verdict(Document):
