@@ -111,7 +111,9 @@ def command(
         screen.answer(render_ladder(ladder))
         if ladder.outcome == "faster":
             screen.answer(f"\nthe patched copy lies in {folder}")
-            screen.answer("next: autotune apply shows the diff; autotune apply --write puts it beside the original")
+            screen.answer(
+                "next: autotune apply shows the diff; autotune apply --write puts it beside the original"
+            )
     return int(Exit.UNDECIDED if ladder.outcome == "undecided" else Exit.DONE)
 
 

@@ -54,7 +54,7 @@ def command(
     wheelhouse: Path | None,
     runs_dir: Path,
 ) -> int:
-    """Rerun the original and the patched job of a run alternately; say how much faster, and if training is equal."""
+    """Rerun the original and the patched job of a run alternately and compare speed and training."""
     from autotune.observe.launch import launch
     from autotune.optimize.arms import arm_of, widest_tier
     from autotune.optimize.patched import baseline_job_of, patched_job_of

@@ -27,12 +27,7 @@ def render_ladder(ladder: Ladder) -> str:
             "",
             f"whole job: {_duration(first.projected_hours)} -> {_duration(last.projected_hours)} projected",
         ]
-        if first.batches_per_epoch and last.optimizer_steps_per_epoch and first.optimizer_steps_per_epoch:
-            lines.append(
-                f"an epoch: {first.batches_per_epoch:,.0f} batches and {first.optimizer_steps_per_epoch:,.0f} "
-                f"optimizer steps before, {last.batches_per_epoch or 0:,.0f} and "
-                f"{last.optimizer_steps_per_epoch:,.0f} after"
-            )
+        lines += _epoch(first, last)
     if ladder.dropped:
         lines += ["", "not kept:"]
         for entry in ladder.dropped:
@@ -44,6 +39,16 @@ def render_ladder(ladder: Ladder) -> str:
         *_wrap(f"stopped: {ladder.stop_reason}; {ladder.trials} trials, {ladder.minutes:.1f} minutes", 2),
     ]
     return "\n".join(lines)
+
+
+def _epoch(first: Rung, last: Rung) -> list[str]:
+    if not (first.batches_per_epoch and first.optimizer_steps_per_epoch and last.optimizer_steps_per_epoch):
+        return []
+    before = (
+        f"{first.batches_per_epoch:,.0f} batches and {first.optimizer_steps_per_epoch:,.0f} optimizer steps"
+    )
+    after = f"{last.batches_per_epoch or 0:,.0f} and {last.optimizer_steps_per_epoch:,.0f}"
+    return [f"an epoch: {before} before, {after} after"]
 
 
 def headline(ladder: Ladder) -> str:
