@@ -66,12 +66,14 @@ def collect_rules(
     result = RuleSet()
     problems: list[Problem] = []
     by_id: dict[str, LoadedRule] = {}
+    places: set[str] = set()  # also of files with errors, so that one error does not cause others
     for folder in dirs:
         in_folder: dict[str, LoadedRule] = {}
         for path in rule_files(folder):
             loaded, found = load_file(path, folder, catalogue=catalogue, root=root)
             problems += [p for p in found if p.level == "error"]
             result.warnings += [p for p in found if p.level == "warning"]
+            places.add(_expected_id(path, folder))
             if loaded is None:
                 continue
             if loaded.id in in_folder:
@@ -87,7 +89,7 @@ def collect_rules(
             if rule_id in by_id:
                 result.notes.append(f"{rule_id}: the rule of {loaded.source.path} replaces the built-in one")
             by_id[rule_id] = loaded
-    problems += _check_references(by_id.values(), by_id)
+    problems += _check_references(by_id.values(), {*by_id, *places})
     for rule_id in disabled:
         if rule_id not in by_id:
             raise InputError(f"cannot disable '{rule_id}': no such rule", hint=_hint(rule_id, by_id))
@@ -115,6 +117,10 @@ def rule_files(folder: Path) -> list[Path]:
     return files
 
 
+def _expected_id(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).with_suffix("").as_posix()
+
+
 def load_file(
     path: Path, folder: Path, *, catalogue: Catalogue, root: Path | None = None
 ) -> tuple[LoadedRule | None, list[Problem]]:
@@ -127,7 +133,7 @@ def load_file(
     except OSError as error:
         raise FilesError(f"cannot read {path}: {error.strerror}") from error
     loaded, problems = load_text(text, shown, catalogue=catalogue, pack=str(folder))
-    expected = path.relative_to(folder).with_suffix("").as_posix()
+    expected = _expected_id(path, folder)
     if loaded is not None and loaded.id != expected:
         problems.append(
             loaded.source.at(("id",), f"the id is '{loaded.id}', the file's place says '{expected}'")
@@ -155,6 +161,8 @@ def load_text(
         gains=compiler.gains(rule),
         applies=tuple(compiler.applies(fix, index) for index, fix in enumerate(rule.fix)),
     )
+    for index, fix in enumerate(rule.fix):
+        compiler.predictions(fix, index)
     compiler.names(rule)
     compiler.texts(rule)
     if not (rule.when.all or rule.when.any):
@@ -229,6 +237,15 @@ class _Compiler:
         if fix.applies_if is None:
             return None
         return self._parse(fix.applies_if, ("fix", index, "applies_if"), parse_condition)
+
+    def predictions(self, fix: FixWay, index: int) -> None:
+        for number, line in enumerate(fix.requires):
+            self._parse(line, ("fix", index, "requires", number), parse_condition)
+        for name, value in fix.predicts.items():
+            other = value[1:] if isinstance(value, str) and value.startswith("=") else name
+            for fact in {name, other} - set(self.catalogue):
+                message = f"unknown fact '{fact}'{did_you_mean(fact, self.catalogue)}"
+                self.problems.append(self.source.at(("fix", index, "predicts", name), message, key=True))
 
     def names(self, rule: Rule) -> None:
         places: list[tuple[str, _Location, bool]] = [

@@ -51,6 +51,11 @@ class Context:
     def text(self, template: str) -> str:
         return templates.render(template, self.facts, self.groups, self.tables)
 
+    def prose(self, template: str) -> str:
+        """A message: paragraphs without the line breaks of the file."""
+        paragraphs = (" ".join(part.split()) for part in self.text(template).split("\n\n"))
+        return "\n\n".join(part for part in paragraphs if part)
+
 
 def match(
     rules: Iterable[LoadedRule],
@@ -144,12 +149,12 @@ def _finding(loaded: LoadedRule, context: Context) -> Finding:
         title=rule.title,
         severity=severity_of(rule.severity, gain),
         confidence=rule.confidence,
-        message=context.text(rule.message),
+        message=context.prose(rule.message),
         evidence=[item for name in rule.evidence if (item := evidence(name, context)) is not None],
         gain=gain,
         sites=_sites(loaded, context.sites),
         fixes=fixes(loaded, context),
-        caution=context.text(rule.caution),
+        caution=context.prose(rule.caution),
         parity=rule.parity,
         after=rule.after,
         excludes=rule.excludes,
@@ -205,15 +210,23 @@ def fixes(loaded: LoadedRule, context: Context) -> list[Fix]:
 
 def _fix(way: FixWay, context: Context) -> Fix:
     title = context.text(way.title)
-    placed = all(_places(step, context.sites) for step in way.steps if isinstance(step, AtSite))
+    placed = all(
+        _places(step, context.sites) for step in way.steps if isinstance(step, AtSite) and not step.optional
+    )
     if not way.steps or not placed:
         return Fix(surface=way.surface, title=title, applicability="advice")
-    steps = [_rendered(step, context) for step in way.steps]
-    return Fix(surface=way.surface, title=title, applicability=way.applicability, steps=steps)
+    return Fix(
+        surface=way.surface,
+        title=title,
+        applicability=way.applicability,
+        steps=[_rendered(step, context) for step in way.steps],
+        requires=way.requires,
+        predicts=way.predicts,
+    )
 
 
 def _rendered(step: BaseModel, context: Context) -> FixStep:
-    values = step.model_dump(exclude={"action"}, exclude_none=False)
+    values = step.model_dump(exclude={"action"}, exclude_unset=True)
     arguments = {
         key: _filled(value, context)
         for key, value in values.items()

@@ -48,6 +48,12 @@ class FixWay(Record):
     title: str
     applies_if: str | None = None
     applicability: Applicability = "safe"
+    requires: list[str] = Field(
+        default_factory=list, description="conditions that must hold after what is applied before"
+    )
+    predicts: dict[str, bool | int | float | str] = Field(
+        default_factory=dict, description='facts this makes true; "=group.name" takes another fact\'s value'
+    )
     steps: list[Step] = Field(default_factory=list, description="empty: advice only")
 
 

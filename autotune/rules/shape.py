@@ -23,8 +23,9 @@ def validate(source: SourceFile) -> Rule | None:
     try:
         return Rule.model_validate(source.data)
     except ValidationError as error:
-        for item in error.errors(include_url=False):
-            source.problems.append(_problem(source, item))
+        taken = {(problem.line, problem.column) for problem in source.problems}
+        found = (_problem(source, item) for item in error.errors(include_url=False))
+        source.problems += [p for p in found if (p.line, p.column) not in taken]
         return None
 
 

@@ -17,14 +17,17 @@ class AtSite(Record):
 
     at: SiteKind
     callees: list[str] = Field(default_factory=list, description="regular expressions the callee must match")
+    which: Literal["all", "first", "last"] = "all"
+    optional: bool = Field(default=False, description="a place that is not there is no reason to refuse")
 
 
 class SetKeyword(AtSite):
     """Give or change keywords of the call; values are Python expressions."""
 
     action: Literal["set_keyword"]
-    keywords: dict[str, str]
+    keywords: dict[str, str] = Field(default_factory=dict)
     remove: list[str] = Field(default_factory=list)
+    only_if_absent: bool = False
 
 
 class WrapArgument(AtSite):
@@ -41,6 +44,13 @@ class WrapCall(AtSite):
     """Replace the whole call by an expression that contains it."""
 
     action: Literal["wrap_call"]
+    template: str
+
+
+class WrapStatement(AtSite):
+    """Replace the call's statement by lines that contain it."""
+
+    action: Literal["wrap_statement"]
     template: str
 
 
@@ -122,6 +132,7 @@ Step = Annotated[
     SetKeyword
     | WrapArgument
     | WrapCall
+    | WrapStatement
     | DeleteStatement
     | InsertAfter
     | InsertBefore
@@ -140,6 +151,7 @@ _SITE_ACTIONS = (
     "set_keyword",
     "wrap_argument",
     "wrap_call",
+    "wrap_statement",
     "delete_statement",
     "insert_after",
     "insert_before",

@@ -76,9 +76,7 @@ class _Environment(SandboxedEnvironment):
 
 @cache
 def _environment() -> _Environment:
-    environment = _Environment(
-        undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = _Environment(undefined=StrictUndefined, autoescape=False)
     environment.globals = {}
     environment.filters.update(words.FILTERS)
     environment.tests["known"] = lambda value: not isinstance(value, UnknownFact)

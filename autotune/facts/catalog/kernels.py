@@ -21,6 +21,13 @@ FACTS = (
         "probe",
         choices=("absent", "broken", "version", "switched-off", "forward-only"),
     ),
+    Fact(
+        "kernels.linear_attention_package",
+        "str",
+        "",
+        "Distribution that brings the fused linear-attention kernels of this model",
+        "probe",
+    ),
     Fact("kernels.linear_attention_error", "str", "", "The import error of a broken kernel package", "probe"),
     Fact(
         "kernels.linear_attention_gpu_frac",
@@ -76,6 +83,14 @@ FACTS = (
         "float",
         "count",
         "Fused causal convolution kernels per step",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
+        "kernels.causal_conv_gpu_frac",
+        "float",
+        "frac",
+        "Share of GPU busy time in short causal convolutions",
         "trace",
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
     ),

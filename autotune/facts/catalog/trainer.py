@@ -28,4 +28,12 @@ FACTS = (
         "command",
         choices=("python", "torchrun", "accelerate", "deepspeed", "trl", "srun", "other"),
     ),
+    Fact(
+        "trainer.settings_origin",
+        "str",
+        "",
+        "Where the settings of the carrier come from",
+        "probe",
+        choices=("call-site", "flag", "config"),
+    ),
 )
