@@ -1,0 +1,257 @@
+"""Packing must not change the loss or its gradients, and examples must not see each other."""
+
+from __future__ import annotations
+
+import copy
+from collections import UserDict, namedtuple
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from shim_modules import load_shim
+from transformers import BatchEncoding, GPT2Config, LlamaConfig, Qwen3Config
+from transformers.models.auto import AutoModelForCausalLM
+
+CONFIGS = {
+    "llama": LlamaConfig(
+        vocab_size=97, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2,
+    ),
+    "qwen3-sliding": Qwen3Config(
+        vocab_size=97, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=1, head_dim=8, sliding_window=5, use_sliding_window=True, max_window_layers=1,
+    ),
+}  # fmt: skip
+
+
+def tiny(name: str, **options: Any) -> Any:
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(copy.deepcopy(CONFIGS[name]), **options)
+
+
+def examples(lengths: tuple[int, ...] = (7, 3, 12, 5)) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randint(1, 97, (n,), generator=generator) for n in lengths]
+
+
+def pad(rows: list[torch.Tensor], side: str = "right") -> dict[str, torch.Tensor]:
+    longest = max(len(r) for r in rows)
+    ids = torch.zeros(len(rows), longest, dtype=torch.long)
+    mask, labels = torch.zeros_like(ids), torch.full_like(ids, -100)
+    for i, row in enumerate(rows):
+        at = slice(0, len(row)) if side == "right" else slice(longest - len(row), longest)
+        ids[i, at], mask[i, at], labels[i, at] = row, 1, row
+        labels[i, at][: len(row) // 3] = -100  # a prompt that is not trained on
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def pad_left(rows: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+    return pad(rows, "left")
+
+
+def gradients(model: Any, loss: torch.Tensor) -> torch.Tensor:
+    model.zero_grad()
+    loss.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
+@pytest.fixture(scope="module")
+def batches() -> Any:
+    return load_shim("packed_batches")
+
+
+@pytest.fixture(scope="module")
+def attention() -> Any:
+    return load_shim("packed_attention")
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize("collate", [pad, pad_left])
+@pytest.mark.parametrize("with_attention", [False, True])
+def test_loss_and_gradients_are_equal(
+    batches: Any, attention: Any, family: str, collate: Any, with_attention: bool
+) -> None:
+    model = tiny(family, attn_implementation="eager")
+    padded = collate(examples())
+    before = model(**padded).loss
+    reference = gradients(model, before)
+    if with_attention:
+        attention.enable(model)
+    packed = batches.flatten(collate)(examples())
+    assert "attention_mask" not in packed
+    assert packed["input_ids"].shape == (1, 27)
+    after = model(**{k: v.to("cpu") for k, v in packed.items()}, use_cache=False).loss
+    assert abs(after.item() - before.item()) < 1e-5
+    assert torch.allclose(gradients(model, after), reference, atol=1e-5)
+
+
+@pytest.mark.parametrize("with_attention", [False, True])
+def test_examples_do_not_see_each_other(batches: Any, attention: Any, with_attention: bool) -> None:
+    model = tiny("llama").eval()
+    if with_attention:
+        attention.enable(model)
+    collate = batches.flatten(pad)
+    rows = examples()
+    logits = model(**collate(rows), use_cache=False).logits
+    rows[0] = rows[0].flip(0)
+    changed = model(**collate(rows), use_cache=False).logits
+    assert not torch.equal(logits[:, :7], changed[:, :7])
+    assert torch.equal(logits[:, 7:], changed[:, 7:])
+
+
+def test_boundary_arguments(batches: Any) -> None:
+    packed = batches.flatten(pad)(examples((3, 2)))
+    assert packed["position_ids"].tolist() == [[0, 1, 2, 0, 1]]
+    assert packed["seq_idx"].tolist() == [[0, 0, 0, 1, 1]] and packed["seq_idx"].dtype == torch.int32
+    assert packed["cu_seq_lens_q"].tolist() == [0, 3, 5] and packed["cu_seq_lens_q"].dtype == torch.int32
+    assert packed["labels"][0, [0, 3]].tolist() == [-100, -100]
+    assert all(torch.is_tensor(v) for v in packed.values())
+
+
+def test_rounded_rows_end_in_one_ignored_example(batches: Any) -> None:
+    rounded = load_shim("packed_batches", round_to=8, boundaries="position_ids cu_seq_lens_q")
+    packed = rounded.flatten(pad)(examples((3, 2)))
+    assert packed["input_ids"].shape == (1, 8) and packed["cu_seq_lens_q"].tolist() == [0, 3, 5, 8]
+    assert packed["labels"][0, 5:].tolist() == [-100] * 3 and "seq_idx" not in packed
+    load_shim("packed_batches")
+
+
+def test_arguments_named_at_the_call(batches: Any) -> None:
+    model = tiny("llama")
+    padded = pad(examples())
+    before = model(**padded).loss
+    batch = batches.flatten(pad, at_call=True)(examples())
+    assert list(batch) == ["input_ids", "attention_mask", "labels", "position_ids"]
+    moved = {k: v.to("cpu") for k, v in batch.items()}
+    after = batches.call(
+        model, moved["input_ids"], attention_mask=moved["attention_mask"], labels=moved["labels"]
+    ).loss
+    assert abs(after.item() - before.item()) < 1e-5
+    assert abs(float(batches.call(model, **padded).loss) - before.item()) == 0
+
+
+Triple = namedtuple("Triple", "ids mask labels")
+
+
+@pytest.mark.parametrize("kind", [tuple, list, lambda values: Triple(*values)])
+def test_tuples_and_own_loss(batches: Any, kind: Any) -> None:
+    def collate(rows: list[torch.Tensor]) -> Any:
+        return kind(pad(rows).values())
+
+    def loss(ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        logits = batches.call(model, input_ids=ids, attention_mask=mask).logits
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+    model = tiny("llama")
+    before = loss(*collate(examples()))
+    packed = batches.flatten(collate, at_call=True)(examples())
+    assert type(packed) is type(collate(examples()))
+    assert abs(float(loss(*packed)) - before.item()) < 1e-5
+
+
+@pytest.mark.parametrize("make", [BatchEncoding, UserDict])
+def test_the_type_of_the_batch_stays(batches: Any, make: Any) -> None:
+    packed = batches.flatten(lambda rows: make(pad(rows)))(examples())
+    assert type(packed) is make
+    assert "attention_mask" not in packed
+
+
+def test_a_batch_without_a_mask_is_trimmed(batches: Any) -> None:
+    def collate(rows: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        batch = pad(rows)
+        del batch["attention_mask"]
+        return batch
+
+    model = tiny("llama")
+    before = model(**collate(examples())).loss
+    packed = batches.flatten(collate)(examples())
+    assert packed["input_ids"].shape == (1, 27)
+    assert abs(float(model(**packed, use_cache=False).loss) - before.item()) < 1e-5
+
+
+def no_labels(rows: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {k: v for k, v in pad(rows).items() if k != "labels"}
+
+
+def supervised_padding(rows: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+    batch = pad(rows)
+    return {**batch, "labels": batch["input_ids"].clone()}
+
+
+def holes(rows: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+    batch = pad(rows)
+    batch["attention_mask"][2, 4] = 0
+    return batch
+
+
+def packed_already(rows: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {**pad(rows), "position_ids": torch.tensor([[0, 1, 2, 0] * 3])}
+
+
+@pytest.mark.parametrize(
+    ("collate", "reason"),
+    [
+        (no_labels, "no labels"),
+        (supervised_padding, "counts the loss on padding"),
+        (holes, "holes"),
+        (packed_already, "packed already"),
+        (lambda rows: torch.stack([r[:3] for r in rows]), "type Tensor"),
+        (lambda rows: {**pad(rows), "attention_mask": torch.ones(4, 1, 12, 12)}, "mask of shape"),
+    ],
+)
+def test_what_cannot_be_packed_says_so(batches: Any, collate: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        batches.flatten(collate)(examples())
+
+
+def test_workers_can_pickle_it(batches: Any) -> None:
+    loader = torch.utils.data.DataLoader(
+        examples(), batch_size=2, collate_fn=batches.flatten(pad), num_workers=1
+    )
+    shapes = [b["input_ids"].shape for b in loader]
+    assert shapes == [(1, 10), (1, 17)]
+
+
+def test_padded_batches_still_get_their_mask(attention: Any) -> None:
+    model = tiny("llama")
+    padded = pad(examples())
+    before = model(**padded).loss
+    with pytest.warns(UserWarning, match="without boundaries"):
+        after = attention.enable(model)(**padded).loss
+    assert abs(after.item() - before.item()) < 1e-6
+
+
+def test_rows_with_restarting_positions_but_no_boundaries_stay_apart(attention: Any, batches: Any) -> None:
+    model = tiny("llama")
+    packed = batches.flatten(pad)(examples())
+    before = model(**packed, use_cache=False).loss
+    attention.enable(model)
+    bare = {k: packed[k] for k in ("input_ids", "labels", "position_ids")}
+    assert abs(float(model(**bare, use_cache=False).loss) - before.item()) < 1e-6
+
+
+def test_checkpointing_and_compile_agree(attention: Any, batches: Any) -> None:
+    model = tiny("llama")
+    packed = batches.flatten(pad)(examples())
+    attention.enable(model)
+    loss = model(**packed, use_cache=False).loss
+    reference = gradients(model, loss)
+    model.gradient_checkpointing_enable()
+    model.train()
+    assert torch.allclose(gradients(model, model(**packed, use_cache=False).loss), reference, atol=1e-6)
+
+
+def test_unsupported_attention_is_refused(attention: Any) -> None:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(
+        LlamaConfig(**{**CONFIGS["llama"].to_diff_dict(), "attention_dropout": 0.1})
+    )
+    with pytest.raises(ValueError, match="attention_dropout"):
+        attention.enable(model)
+    with pytest.raises(ValueError, match="has no attention implementation"):
+        attention.enable(torch.nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="attn_pdrop"):
+        attention.enable(
+            AutoModelForCausalLM.from_config(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=9))
+        )
