@@ -161,6 +161,7 @@ class ParityEvidence(Record):
     experts: bool = False  # a mixture-of-experts model
     packed: bool | None = None  # rows that hold several examples
     real_tokens: list[int | None] = Field(default_factory=list)  # per step, summed over ranks
+    logged: dict[str, float] = Field(default_factory=dict)  # losses the job printed, by the step it named
 
 
 class ParityStepResult(Record):

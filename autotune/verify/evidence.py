@@ -1,0 +1,104 @@
+"""From a parity launch to what is needed to judge it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from autotune.records.observation import Observation, ParityRecord, ParityStep, RankObservation
+from autotune.records.verdict import ParityEvidence
+
+KEPT_SKETCHES = 3  # first steps whose gradient sketches are kept: later ones differ by divergence anyway
+HALF = ("bfloat16", "float16", "bf16", "fp16", "half")
+
+
+def parity_evidence(
+    observation: Observation,
+    *,
+    label: str,
+    arm: str,
+    seed: int | None,
+    deterministic: bool = False,
+    logged: dict[str, float] | None = None,
+) -> ParityEvidence:
+    """What the ranks recorded, trimmed to what `compare` reads."""
+    ranks = sorted((r for r in observation.ranks if r.parity is not None), key=lambda r: r.rank)
+    first = ranks[0] if ranks else None
+    return ParityEvidence(
+        label=label,
+        arm=arm,
+        seed=seed,
+        deterministic=deterministic,
+        ranks=[_trimmed(r.parity) for r in ranks if r.parity is not None],
+        expected_ranks=observation.expected_ranks,
+        precision=_precision(first) if first else "fp32",
+        experts=bool(first and first.model and first.model.experts),
+        packed=_packed(ranks),
+        real_tokens=_real_tokens(ranks),
+        logged=logged or {},
+    )
+
+
+def _trimmed(record: ParityRecord) -> ParityRecord:
+    steps = [
+        step if place < KEPT_SKETCHES else step.model_copy(update={"gradient_sketch": {}})
+        for place, step in enumerate(record.steps)
+    ]
+    return record.model_copy(update={"steps": steps})
+
+
+def _precision(rank: RankObservation) -> Literal["fp64", "fp32", "tf32", "half"]:
+    """The coarsest arithmetic the forward runs in."""
+    dtypes = [name.removeprefix("torch.") for name in (rank.model.parameter_dtypes if rank.model else {})]
+    autocast = rank.forward.autocast_dtype if rank.forward else "none"
+    sharded = (rank.sharding.param_dtype if rank.sharding else None) or ""
+    if any(
+        name in HALF for name in [*dtypes, autocast.removeprefix("torch."), sharded.removeprefix("torch.")]
+    ):
+        return "half"
+    if dtypes and all(name == "float64" for name in dtypes):
+        return "fp64"
+    flags = rank.flags if rank.environment.device_type == "cuda" else None
+    if flags is not None and (flags.tf32_allowed or flags.matmul_precision in ("high", "medium")):
+        return "tf32"
+    return "fp32"
+
+
+def _packed(ranks: list[RankObservation]) -> bool | None:
+    """Whether rows hold several examples; None when nothing tells."""
+    told: list[bool] = []
+    for rank in ranks:
+        if rank.parity is not None and rank.parity.isolation:
+            return True
+        if rank.forward is not None and (
+            rank.forward.position_ids_restart or rank.forward.boundary_arguments
+        ):
+            return True
+        rows = {step.index: sum(shape[0] for shape in step.shapes if len(shape) > 1) for step in rank.steps}
+        for step in rank.parity.steps if rank.parity else []:
+            if step.examples is not None and rows.get(step.index):
+                told.append(step.examples > rows[step.index])
+    return any(told) if told else None
+
+
+def _real_tokens(ranks: list[RankObservation]) -> list[int | None]:
+    """Real tokens of each parity step, summed over ranks."""
+    if not ranks or ranks[0].parity is None:
+        return []
+    tables = [{step.index: step.real_tokens for step in rank.steps} for rank in ranks]
+    found: list[int | None] = []
+    for step in ranks[0].parity.steps:
+        values = [table.get(step.index) for table in tables]
+        known = [value for value in values if value is not None]
+        found.append(sum(known) if len(known) == len(values) else None)
+    return found
+
+
+def common_steps(*arms: ParityEvidence) -> list[int]:
+    """Indexes of the steps every rank of every arm recorded, in order."""
+    sets = [{step.index for step in rank.steps} for arm in arms for rank in arm.ranks]
+    return sorted(set.intersection(*sets)) if sets else []
+
+
+def steps_of(arm: ParityEvidence, index: int) -> list[ParityStep]:
+    """The step with this index, of each rank."""
+    return [next(step for step in rank.steps if step.index == index) for rank in arm.ranks]

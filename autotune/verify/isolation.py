@@ -1,0 +1,64 @@
+"""Whether the examples of a packed row see each other: one is replaced by noise, the others must not move.
+
+Equal loss is no proof: a leaking packed run showed a loss of 12.820 against 12.821 for the right one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.records.verdict import ParityCheck, ParityEvidence
+
+REPEAT_FACTOR = 3.0  # the machine's own spread is one sample of a maximum
+EXPERT_LIMIT = 1e-3  # experts see other batch shapes, which changes rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """`state`: isolated, leaks, causality (earlier tokens see later ones), unknown, or not-packed."""
+
+    state: str
+    detail: str
+
+
+def isolation_of(arm: ParityEvidence) -> Isolation:
+    """What the isolation test of one launch says."""
+    found = [record for rank in arm.ranks for record in rank.isolation]
+    errors = [rank.isolation_error for rank in arm.ranks if rank.isolation_error]
+    for record in found:
+        zero = REPEAT_FACTOR * record.repeat_change_frac
+        limit = max(zero, EXPERT_LIMIT if arm.experts else 0.0)
+        if record.before_change_frac > limit:
+            size = record.before_change_frac
+            return Isolation("causality", f"earlier tokens changed by {size:.2g} of the largest logit")
+        if record.after_change_frac > limit:
+            size = record.after_change_frac
+            return Isolation("leaks", f"later examples changed by {size:.2g} of the largest logit")
+    if errors:
+        return Isolation("unknown", errors[0])
+    if found:
+        examples = max(record.examples for record in found)
+        repeat = max(record.repeat_change_frac for record in found)
+        how = "exactly equal" if repeat == 0 else f"equal within the machine's own spread of {repeat:.2g}"
+        return Isolation("isolated", f"one of {examples} examples replaced by noise, all others {how}")
+    if arm.packed:
+        return Isolation("unknown", "rows hold several examples, and the isolation test did not run")
+    return Isolation(
+        "not-packed", "no row holds several examples" if arm.packed is False else "no packed rows seen"
+    )
+
+
+def check_isolation(candidate: ParityEvidence) -> ParityCheck:
+    """The isolation test of the changed job."""
+    result = isolation_of(candidate)
+    outcome = {
+        "isolated": "pass",
+        "leaks": "fail",
+        "causality": "fail",
+        "unknown": "undecided",
+        "not-packed": "not-applicable",
+    }[result.state]
+    prefix = {"leaks": "examples leak into each other: ", "causality": "tokens see later ones: "}
+    return ParityCheck.model_validate(
+        {"name": "isolation", "outcome": outcome, "detail": prefix.get(result.state, "") + result.detail}
+    )

@@ -1,0 +1,187 @@
+"""Whether training is unchanged: the baseline, the baseline again, and the changed job, at one seed.
+
+Tiers: `bitwise` (every loss equal to the last bit), `numeric` (loss and gradients within what the baseline
+differs from itself, or the floor of its precision), `token-exact` (numeric, and the same examples and labels
+in every optimizer step, and packed examples that do not see each other). The fourth, `statistical`, is in
+`statistical.py`. A lower loss fails like a higher one. A baseline that is itself wrong is said to be so.
+"""
+
+from __future__ import annotations
+
+from autotune.records.terms import Tier
+from autotune.records.verdict import ParityCheck, ParityEvidence, ParityOutcome, ParityResult
+from autotune.verify.gradients import check_grad_norms, check_gradients
+from autotune.verify.isolation import check_isolation, isolation_of
+from autotune.verify.logged import check_logged
+from autotune.verify.losses import LossComparison, compare_losses
+from autotune.verify.premises import (
+    check_baseline_finite,
+    check_dropout,
+    check_examples,
+    check_ranks,
+    check_seeds,
+    check_step_count,
+    check_supervised,
+    check_weights,
+    trains_on_padding,
+)
+from autotune.verify.weights import check_learning, check_replicas
+
+
+def not_run(tier: Tier | None, reason: str) -> ParityResult:
+    """The result where no parity launch was made."""
+    used: Tier = tier or "numeric"
+    return ParityResult(tier=used, used=used, outcome="not-run", sentence=reason, reasons=[reason])
+
+
+def compare(
+    baseline: ParityEvidence, repeat: ParityEvidence, candidate: ParityEvidence, *, tier: Tier
+) -> ParityResult:
+    """Judge the candidate by one of the first three tiers."""
+    arms = [baseline, repeat, candidate]
+    checks = [check_ranks(arms)]
+    if checks[0].outcome == "undecided":
+        return _result(tier, tier, checks, None)
+    checks += [check_step_count(arms), check_baseline_finite(baseline, repeat)]
+    if checks[2].outcome != "pass":
+        return _result(tier, tier, checks, None, refused=True)
+    if checks[1].outcome != "pass":
+        return _result(tier, tier, checks, None)
+    losses = compare_losses(baseline, repeat, candidate, tier)
+    used: Tier = tier
+    fallen = ""
+    if tier == "bitwise" and not losses.repeats_exactly:
+        used, fallen = (
+            "numeric",
+            "the baseline does not repeat itself to the last bit, so compared numerically",
+        )
+        losses = compare_losses(baseline, repeat, candidate, used)
+    checks += [
+        check_seeds(arms),
+        check_weights(arms),
+        check_dropout(arms, identical=losses.identical),
+        check_examples(baseline, repeat, candidate, used),
+        check_supervised(baseline, candidate),
+        *losses.checks,
+        check_grad_norms(baseline, repeat, candidate),
+        check_gradients(baseline, repeat, candidate),
+        check_learning(baseline, candidate),
+        check_replicas(baseline, candidate),
+        check_logged(baseline, candidate),
+        check_isolation(candidate),
+    ]
+    checks += _gradients_needed(baseline, candidate, used, checks)
+    flaw = _baseline_flaw(baseline, candidate)
+    return _result(tier, used, checks, losses, fallen=fallen, flaw=flaw)
+
+
+def _gradients_needed(
+    baseline: ParityEvidence, candidate: ParityEvidence, tier: Tier, checks: list[ParityCheck]
+) -> list[ParityCheck]:
+    """Where a step is split differently, only gradients show that the parts are weighed as before."""
+    if tier != "token-exact":
+        return []
+    split = [
+        [[len(step.losses) for step in rank.steps] for rank in arm.ranks] for arm in (baseline, candidate)
+    ]
+    seen = any(c.name in ("gradients", "gradient norm") and c.outcome != "not-applicable" for c in checks)
+    if split[0] == split[1] or seen:
+        return []
+    detail = "micro-batches differ and no gradients were recorded, so their weights cannot be compared"
+    return [ParityCheck(name="normalisation", outcome="undecided", detail=detail)]
+
+
+def _baseline_flaw(baseline: ParityEvidence, candidate: ParityEvidence) -> str:
+    """What is wrong with the baseline itself; empty when nothing was seen."""
+    state = isolation_of(baseline)
+    if state.state in ("leaks", "causality"):
+        now = isolation_of(candidate)
+        after = f"; with the change: {now.detail}" if now.state in ("isolated", "not-packed") else ""
+        what = "mixes packed examples" if state.state == "leaks" else "lets tokens see later ones"
+        return f"the baseline {what} ({state.detail}{after})"
+    step = trains_on_padding(baseline)
+    if step is not None:
+        return f"the baseline trains on padding (step {step} has more labels than real tokens)"
+    return ""
+
+
+def _result(
+    asked: Tier,
+    used: Tier,
+    checks: list[ParityCheck],
+    losses: LossComparison | None,
+    *,
+    refused: bool = False,
+    fallen: str = "",
+    flaw: str = "",
+) -> ParityResult:
+    failed = [check for check in checks if check.outcome == "fail"]
+    unknown = [check for check in checks if check.outcome == "undecided"]
+    isolation_failed = any(check.name == "isolation" for check in failed)
+    outcome: ParityOutcome
+    if refused:
+        outcome = "refused"
+    elif flaw and failed and not isolation_failed:
+        outcome = "baseline-incorrect"
+    elif failed and not _excused(failed, unknown):
+        outcome = "broken"
+    elif unknown or failed:
+        outcome = "undecided"
+    else:
+        outcome = "equal"
+    steps = losses.steps if losses else []
+    largest = max((abs(step.difference_frac) for step in steps), default=None)
+    noise = losses.noise_frac if losses else None
+    reasons = [f"{check.name}: {check.detail}" for check in (unknown if outcome == "undecided" else failed)]
+    reasons += [f"{check.name}: {check.detail}" for check in unknown if refused]
+    reasons += [text for text in (fallen, flaw) if text]
+    return ParityResult(
+        tier=asked,
+        used=used,
+        outcome=outcome,
+        sentence=_sentence(outcome, used, checks, len(steps), largest, noise, reasons, flaw),
+        reasons=reasons,
+        checks=checks,
+        steps=steps,
+        largest_difference_frac=largest,
+        noise_frac=noise,
+    )
+
+
+_PREMISES = frozenset({"seed", "initial weights", "dropout", "examples", "loss", "gradients", "steps"})
+_CERTAIN = frozenset({"isolation", "supervised tokens", "ranks", "learning", "replicas"})
+
+
+def _excused(failed: list[ParityCheck], unknown: list[ParityCheck]) -> bool:
+    """A difference says nothing while the launches could not start alike; some faults need no comparison."""
+    if any(check.name in _CERTAIN or "not a number" in check.detail for check in failed):
+        return False
+    return any(check.name in _PREMISES for check in unknown)
+
+
+def _sentence(
+    outcome: ParityOutcome,
+    used: Tier,
+    checks: list[ParityCheck],
+    steps: int,
+    largest: float | None,
+    noise: float | None,
+    reasons: list[str],
+    flaw: str,
+) -> str:
+    if outcome == "equal":
+        if used == "bitwise":
+            text = f"losses identical for {steps} steps"
+        else:
+            own = f"{noise:.2g}" if noise else "none"
+            text = f"loss within {largest or 0.0:.2g} of itself for {steps} steps (run-to-run noise {own})"
+        if used == "token-exact":
+            text += ", the same examples and labels in every step"
+            isolated = next((c.detail for c in checks if c.name == "isolation" and c.outcome == "pass"), "")
+            text += f"; {isolated}" if isolated else ""
+        return f"{text}; {flaw}" if flaw else text
+    if outcome == "baseline-incorrect":
+        return f"baseline incorrect: {flaw}, so its loss is no reference"
+    first = reasons[0] if reasons else "no reason recorded"
+    words = {"broken": "training changed", "undecided": "parity undecided", "refused": "parity refused"}
+    return f"{words[outcome]}: {first}"

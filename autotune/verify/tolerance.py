@@ -1,0 +1,64 @@
+"""How far two launches may differ and still train the same: learned from the baseline against itself.
+
+A constant tolerance passes or fails for the wrong reason. The floors below hold where the baseline repeats
+itself exactly; they follow what a reordered sum does to a loss and its gradient in each precision.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Precision = Literal["fp64", "fp32", "tf32", "half"]
+
+NOISE_FACTOR = 3.0
+MOST_LOSS_NOISE = 0.01  # a baseline that strays further from itself cannot show that a change is harmless
+MOST_GRADIENT_NOISE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Least tolerances of one precision, relative unless said; `growth` is added per step of divergence."""
+
+    loss: float
+    loss_growth: float
+    loss_absolute: float
+    grad_norm: float
+    gradient: float
+
+
+FLOORS: dict[Precision, Floor] = {
+    "fp64": Floor(1e-9, 2e-10, 1e-10, 1e-7, 1e-6),
+    "fp32": Floor(1e-5, 2e-6, 1e-6, 1e-3, 2e-3),
+    "tf32": Floor(5e-4, 5e-5, 1e-5, 5e-3, 2e-2),
+    "half": Floor(2e-3, 1e-4, 5e-4, 1e-2, 4.5e-2),  # 4.5e-2: a cosine of 0.999
+}
+
+
+def loss_tolerances(
+    baseline: Sequence[float], repeat: Sequence[float], precision: Precision
+) -> tuple[list[float], list[float]]:
+    """Relative tolerance and noise of each step's loss."""
+    floor = FLOORS[precision]
+    grain = 2**-8 if all(is_bfloat16(value) for value in baseline) else 0.0
+    tolerances, noises = [], []
+    widest = 0.0
+    for place, (first, second) in enumerate(zip(baseline, repeat, strict=True)):
+        scale = max(abs(first), 1e-12)
+        noise = abs(first - second) / scale
+        widest = max(widest, noise)
+        least = max(floor.loss + floor.loss_growth * place, floor.loss_absolute / scale) + grain
+        tolerances.append(max(NOISE_FACTOR * widest, least))
+        noises.append(noise)
+    return tolerances, noises
+
+
+def is_bfloat16(value: float) -> bool:
+    """The value has no more digits than bfloat16 holds: the job computes its loss in it."""
+    try:
+        bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    except OverflowError:
+        return False
+    return struct.unpack("<f", struct.pack("<f", value))[0] == value and bits & 0xFFFF == 0
