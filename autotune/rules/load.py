@@ -29,7 +29,8 @@ class LoadedRule:
     all: tuple[Node, ...]
     any: tuple[Node, ...]
     none: tuple[Node, ...]
-    gains: tuple[Node, ...]  # beside rule.gain
+    unless: tuple[Node, ...]
+    gains: tuple[tuple[Node | None, Node], ...]  # beside rule.gain: whether it applies, and the bound
     applies: tuple[Node | None, ...]  # beside rule.fix
 
     @property
@@ -158,6 +159,7 @@ def load_text(
         all=compiler.conditions(rule.when.all, "all"),
         any=compiler.conditions(rule.when.any, "any"),
         none=compiler.conditions(rule.when.none, "none"),
+        unless=compiler.conditions(rule.when.unless, "unless"),
         gains=compiler.gains(rule),
         applies=tuple(compiler.applies(fix, index) for index, fix in enumerate(rule.fix)),
     )
@@ -223,15 +225,18 @@ class _Compiler:
         parsed = (self._parse(line, ("when", key, i), parse_condition) for i, line in enumerate(lines))
         return tuple(node for node in parsed if node is not None)
 
-    def gains(self, rule: Rule) -> tuple[Node, ...]:
-        nodes = []
+    def gains(self, rule: Rule) -> tuple[tuple[Node | None, Node], ...]:
+        pairs = []
         for index, way in enumerate(rule.gain):
             key = "ratio" if way.ratio is not None else "step_time_saved_frac"
             place: _Location = ("gain", index, key)
             node = self._parse(way.ratio or way.step_time_saved_frac or "", place, parse_number)
+            condition = None
+            if way.applies_if is not None:
+                condition = self._parse(way.applies_if, ("gain", index, "applies_if"), parse_condition)
             if node is not None:
-                nodes.append(node)
-        return tuple(nodes)
+                pairs.append((condition, node))
+        return tuple(pairs)
 
     def applies(self, fix: FixWay, index: int) -> Node | None:
         if fix.applies_if is None:

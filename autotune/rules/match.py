@@ -109,7 +109,9 @@ def operands(sheet: FactSheet) -> dict[str, Operand]:
 
 
 def decide(loaded: LoadedRule, facts: Facts) -> Truth:
-    """Every line of `all`, at least one of `any`, none of `none`."""
+    """Every line of `all`, one of `any`, none of `none`, and nothing of `unless` known to hold."""
+    if any(node.truth(facts) is True for node in loaded.unless):
+        return False
     parts: list[Truth] = [node.truth(facts) for node in loaded.all]
     if loaded.any:
         parts.append(either(node.truth(facts) for node in loaded.any))
@@ -165,7 +167,9 @@ def _finding(loaded: LoadedRule, context: Context) -> Finding:
 
 def bound(loaded: LoadedRule, context: Context) -> Gain:
     """The upper bound of the first way whose facts are known."""
-    for way, node in zip(loaded.rule.gain, loaded.gains, strict=True):
+    for way, (condition, node) in zip(loaded.rule.gain, loaded.gains, strict=True):
+        if condition is not None and condition.truth(context.facts) is not True:
+            continue
         value = node.operand(context.facts)
         if not isinstance(value, int | float) or isinstance(value, bool):
             continue

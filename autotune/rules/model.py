@@ -20,11 +20,16 @@ def _as_list(value: object) -> object:
 
 
 class When(Record):
-    """The condition: every line of `all`, at least one of `any`, not one of `none`."""
+    """The condition: every line of `all`, at least one of `any`, not one of `none`, and nothing of `unless`.
+
+    A line of `none` that cannot be decided leaves the rule undecided; one of `unless` counts only when it is
+    known to hold.
+    """
 
     all: list[str] = Field(default_factory=list)
     any: list[str] = Field(default_factory=list)
     none: list[str] = Field(default_factory=list)
+    unless: list[str] = Field(default_factory=list)
 
 
 class GainWay(Record):
@@ -32,6 +37,7 @@ class GainWay(Record):
 
     ratio: str | None = None
     step_time_saved_frac: str | None = None
+    applies_if: str | None = None
     basis: str
 
     @model_validator(mode="after")
