@@ -10,7 +10,7 @@ SCHEMA_VERSION = 1
 class Record(BaseModel):
     """A part of a document: unknown keys are errors, values never change after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
 class Document(Record):
