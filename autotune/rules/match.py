@@ -145,11 +145,11 @@ def make_finding(loaded: LoadedRule, context: Context) -> Finding:
 
 def _finding(loaded: LoadedRule, context: Context) -> Finding:
     rule = loaded.rule
-    gain = bound(loaded, context)
+    gain, loose = bound(loaded, context)
     return Finding(
         rule=rule.id,
         title=rule.title,
-        severity=severity_of(rule.severity, gain),
+        severity=severity_of(rule.severity, gain, loose),
         confidence=rule.confidence,
         message=context.prose(rule.message),
         evidence=[item for name in rule.evidence if (item := evidence(name, context)) is not None],
@@ -165,8 +165,8 @@ def _finding(loaded: LoadedRule, context: Context) -> Finding:
     )
 
 
-def bound(loaded: LoadedRule, context: Context) -> Gain:
-    """The upper bound of the first way whose facts are known."""
+def bound(loaded: LoadedRule, context: Context) -> tuple[Gain, bool]:
+    """The upper bound of the first way whose facts are known, and whether it is a loose one."""
     for way, (condition, node) in zip(loaded.rule.gain, loaded.gains, strict=True):
         if condition is not None and condition.truth(context.facts) is not True:
             continue
@@ -176,13 +176,13 @@ def bound(loaded: LoadedRule, context: Context) -> Gain:
         if way.step_time_saved_frac is not None:
             value = 1 / (1 - min(max(value, 0.0), _LARGEST_SAVING))
         if value > 0:
-            return Gain(ratio_upper=round(max(value, 1.0), 4), basis=context.text(way.basis))
-    return Gain()
+            return Gain(ratio_upper=round(max(value, 1.0), 4), basis=context.text(way.basis)), way.loose
+    return Gain(), False
 
 
-def severity_of(written: Severity, gain: Gain) -> Severity:
+def severity_of(written: Severity, gain: Gain, loose: bool = False) -> Severity:
     """The severity a bound stands for; critical and info are not a matter of speed."""
-    if written in ("critical", "info") or gain.ratio_upper is None:
+    if written in ("critical", "info") or gain.ratio_upper is None or loose:
         return written
     more = gain.ratio_upper - 1
     if more < LOW_BELOW:

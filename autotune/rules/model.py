@@ -38,6 +38,9 @@ class GainWay(Record):
     ratio: str | None = None
     step_time_saved_frac: str | None = None
     applies_if: str | None = None
+    loose: bool = Field(
+        default=False, description="the bound is far above the truth: it does not set the severity"
+    )
     basis: str
 
     @model_validator(mode="after")
