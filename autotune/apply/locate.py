@@ -17,6 +17,7 @@ from autotune.records.sites import Site, Span
 
 # The callee of these sites is an object the user made, so its name says nothing about the class.
 _INSTANCE_KINDS = frozenset({"model_call"})
+_SPECIAL = frozenset({"__init__", "__new__", "__call__", "forward", "__post_init__"})
 
 
 class EditRefused(Exception):
@@ -71,22 +72,29 @@ def find_call(source: Source, site: Site) -> cst.Call:
 
 
 def check_name(source: Source, node: cst.Call, site: Site) -> None:
-    """Raise EditRefused unless the call names the recorded callee, or a local alias of it."""
-    if site.kind in _INSTANCE_KINDS or site.detail.get("direct") is True:
-        return
-    expected = callee_names(site.callee)
+    """Raise EditRefused unless the call itself is what was recorded, and not a road to it through a library.
+
+    The observer knows whether user code made the call (`editable`, `detail["direct"]`); the written name is
+    looked at where it knows nothing, as a plain name may be an alias.
+    """
     written = last_name(node.func)
-    if written is None:
-        raise EditRefused(f"what is called there is computed ({code(node.func)}), not a plain name")
-    if written in expected or expected & source.aliases.get(written, set()):
+    shown = f"{written}(...)" if written else code(node.func)
+    if site.detail.get("direct") is False:
+        raise EditRefused(f"the call there is {shown}, which only leads to {site.callee}")
+    if not site.editable:
+        raise EditRefused("the file is not part of the project")
+    expected = callee_names(site.callee)
+    if site.kind in _INSTANCE_KINDS or written is None or "written" in site.detail or written in expected:
         return
-    raise EditRefused(f"the call there is {written}(...), which only leads to {site.callee}")
+    if written in _SPECIAL or expected & source.aliases.get(written, set()):
+        return
+    raise EditRefused(f"the call there is {shown}, which only leads to {site.callee}")
 
 
 def callee_names(callee: str) -> set[str]:
     """Names a call of `callee` may be written with: the last name, or the class of a special method."""
     parts = [part for part in callee.split(".") if part and part != "<locals>"]
-    while len(parts) > 1 and parts[-1] in ("__init__", "__new__", "__call__", "forward", "__post_init__"):
+    while len(parts) > 1 and parts[-1] in _SPECIAL:
         parts.pop()
     return {parts[-1]} if parts else set()
 
