@@ -234,6 +234,7 @@ class Verdict(Document):
     unit: Unit = "ms/step"
     pairs: int = 0
     parity: ParityResult
+    unit_reason: str = ""
     contrasts: list[Contrast] = Field(default_factory=list)  # each arm against the first, then neighbours
     arms: list[ArmRecord]
     trials: list[Trial]
@@ -250,5 +251,5 @@ class Verdict(Document):
 
     @property
     def accepted(self) -> bool:
-        """Faster, live, and training unchanged as far as its tier can tell."""
-        return self.outcome == "faster" and self.parity.outcome in ("equal", "not-run")
+        """Faster, live, and training unchanged as far as its tier can tell (tier None: not asked)."""
+        return self.outcome == "faster"

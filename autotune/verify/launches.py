@@ -1,0 +1,224 @@
+"""One launch of one arm: its folder, reuse of a finished one, and what became of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from autotune import store
+from autotune.errors import FilesError, InputError
+from autotune.observe.outcome import failure_sentence, job_failed
+from autotune.observe.spec import LaunchSpec
+from autotune.records.observation import Observation
+from autotune.records.verdict import Purpose, Trial, TrialOutcome
+from autotune.verify.arm import Arm, VerifyOptions
+from autotune.verify.figures import memory_peak, steadiness, trial_steps
+from autotune.verify.guards import machine_state
+from autotune.verify.premises import LEAST_PARITY_STEPS
+
+if TYPE_CHECKING:
+    from autotune.records.observation import LaunchMode
+
+LaunchFunction = Callable[[LaunchSpec], Observation]
+
+_TAIL_LINES = 20
+_OVERRUN_S = 300.0
+_OVERRUN = 6.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A launch to be made."""
+
+    purpose: Purpose
+    arm: Arm
+    number: int = 1
+    block: int | None = None
+    position: int | None = None
+    attempt: int = 1
+    seed: int | None = None
+    deterministic: bool = False
+    isolation: bool = False
+
+
+@dataclass
+class Bench:
+    """Makes launches under one folder."""
+
+    folder: Path
+    options: VerifyOptions
+    launch: LaunchFunction
+    longest_s: float | None = None
+    """Wall time of the baseline's longest launch, once known."""
+    reused: int = 0
+    made: list[str] = field(default_factory=list)
+
+    def run(self, request: Request) -> tuple[Observation, Trial]:
+        """Make the launch, or read it back when it was finished before."""
+        spec = self._spec(request)
+        label = spec.folder.name
+        observation = _finished(spec.folder)
+        started = ""
+        if observation is None:
+            if spec.folder.exists():
+                _clear(spec.folder)
+            started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            observation = self.launch(spec)
+            # The launch writes it; a launch function that does not would make resuming impossible.
+            if not (spec.folder / "observation.json").exists():
+                store.write_record(spec.folder / "observation.json", observation)
+            self.made.append(label)
+        else:
+            self.reused += 1
+        return observation, to_trial(observation, request, label, started, self._wanted(request))
+
+    def _wanted(self, request: Request) -> int:
+        return self.options.parity_steps if request.purpose == "parity" else self.options.steps
+
+    def _spec(self, request: Request) -> LaunchSpec:
+        arm, options = request.arm, self.options
+        modes: dict[Purpose, LaunchMode] = {"parity": "parity", "live": "profile"}
+        mode = modes.get(request.purpose, "timing")
+        limit = options.run_timeout_s
+        if limit is None and self.longest_s is not None:
+            limit = _OVERRUN * self.longest_s + _OVERRUN_S
+        common = LaunchSpec(
+            command=arm.command,
+            cwd=arm.cwd,
+            folder=self.folder,
+            mode=mode,
+            steps=self._wanted(request),
+            warmup_steps=0 if mode == "parity" else options.warmup_steps,
+            seed=request.seed,
+            deterministic=request.deterministic,
+            isolation=request.isolation,
+            env=dict(arm.env),
+            python_path=arm.python_path,
+            protect=options.protect,
+            allow_write=options.allow_write,
+            protected_roots=arm.protected_roots,
+            fingerprint_files=arm.fingerprint_files,
+            user_roots=arm.user_roots,
+            stop=options.stop,
+            echo=options.echo,
+            first_step_timeout_s=min(options.first_step_timeout_s, limit or options.first_step_timeout_s),
+            total_timeout_s=limit,
+        )
+        place = f"{request.block or request.number:02d}" + (
+            f"-r{request.attempt}" if request.attempt > 1 else ""
+        )
+        label = f"{request.purpose}-{place}-{_slug(arm.name)}-{_key(common, arm)}"
+        from dataclasses import replace
+
+        return replace(common, folder=self.folder / label)
+
+
+def _key(spec: LaunchSpec, arm: Arm) -> str:
+    """What makes a finished launch the same as this one."""
+    parts = [
+        list(spec.command),
+        str(spec.cwd),
+        sorted((name, value) for name, value in spec.env.items()),
+        [str(path) for path in spec.python_path],
+        arm.fingerprint,
+        spec.mode,
+        spec.steps,
+        spec.warmup_steps,
+        spec.seed,
+        spec.deterministic,
+        spec.isolation,
+        spec.stop,
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
+
+
+def _slug(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_" else "-" for c in name)[:32] or "arm"
+
+
+def _finished(folder: Path) -> Observation | None:
+    """The observation of a launch that ended by itself; None when it has to be made."""
+    if not (folder / "observation.json").is_file():
+        return None
+    try:
+        observation = store.read_record(folder / "observation.json", Observation)
+    except InputError:
+        return None  # a disk that filled up, or another version wrote it
+    return None if observation.stop_reason == "interrupted" else observation
+
+
+def _clear(folder: Path) -> None:
+    """Take away what a killed launch left."""
+    try:
+        shutil.rmtree(folder)
+    except OSError as fault:
+        raise FilesError(fault.strerror or str(fault), where=str(folder)) from fault
+
+
+def to_trial(observation: Observation, request: Request, label: str, started_at: str, wanted: int) -> Trial:
+    """The record of a launch and what became of it."""
+    trial = Trial(
+        label=label,
+        arm=request.arm.name,
+        purpose=request.purpose,
+        block=request.block,
+        position=request.position,
+        attempt=request.attempt,
+        outcome="finished",
+        exit_code=observation.exit_code,
+        started_at=started_at,
+        wall_s=round(observation.wall_s, 3),
+        startup_s=max((r.startup_s for r in observation.ranks if r.startup_s is not None), default=None),
+        ranks=sum(bool(rank.steps) for rank in observation.ranks),
+        expected_ranks=observation.expected_ranks,
+        fingerprints=[rank.patch_fingerprint for rank in observation.ranks],
+        steps=trial_steps(observation),
+        memory=memory_peak(observation.ranks),
+        machine=machine_state(observation.device_samples),
+    )
+    outcome, reason = fate(observation, trial, wanted)
+    tail = observation.log_tail[-_TAIL_LINES:] if outcome in ("crashed", "not-finished") else []
+    return trial.model_copy(update={"outcome": outcome, "reason": reason, "log_tail": tail})
+
+
+def fate(observation: Observation, trial: Trial, wanted: int) -> tuple[TrialOutcome, str]:
+    """What became of a launch, and why."""
+    killed = [rank for rank in observation.ranks if rank.status == "killed"]
+    enough = len(trial.steps) >= wanted
+    if any(rank.memory is not None and rank.memory.out_of_memory for rank in observation.ranks):
+        return "crashed", f"out of memory after {len(trial.steps)} steps"
+    if observation.stop_reason and not enough:
+        kind: TrialOutcome = "not-finished" if _ran_out_of_time(observation.stop_reason) else "crashed"
+        return kind, observation.stop_reason
+    if any(rank.status == "exception" for rank in observation.ranks) or (
+        job_failed(observation) and not enough
+    ):
+        return "crashed", failure_sentence(observation)
+    if trial.ranks < observation.expected_ranks:
+        return "crashed", f"{trial.ranks} of {observation.expected_ranks} ranks took training steps"
+    if killed and not enough and observation.stop_reason is None:
+        return "crashed", f"rank {killed[0].rank} was killed after {len(killed[0].steps)} steps"
+    if trial.purpose == "parity" or trial.purpose == "live":
+        least: int = LEAST_PARITY_STEPS if trial.purpose == "parity" else 1
+        short = f"the job ended after {len(trial.steps)} steps, {least} needed"
+        return ("finished", "") if len(trial.steps) >= least else ("too-few-steps", short)
+    if trial.purpose == "warm":
+        return "finished", ""
+    steady = steadiness(trial)
+    if steady.start is not None:
+        return "finished", ""
+    kinds: dict[str, Literal["too-few-steps", "no-steady-state"]] = {
+        "too-few-steps": "too-few-steps",
+        "no-steady-state": "no-steady-state",
+    }
+    return kinds[steady.kind], steady.reason
+
+
+def _ran_out_of_time(stop_reason: str) -> bool:
+    return "time limit" in stop_reason or "no training step" in stop_reason
