@@ -68,7 +68,7 @@ def compare(
         check_learning(baseline, candidate),
         check_replicas(baseline, candidate),
         check_logged(baseline, candidate),
-        check_isolation(candidate),
+        check_isolation(baseline, candidate, used),
     ]
     checks += _gradients_needed(baseline, candidate, used, checks)
     flaw = _baseline_flaw(baseline, candidate)

@@ -44,7 +44,7 @@ def compare_statistical(
         found = [check_ranks(list(pair)), check_step_count(list(pair)), check_seeds(list(pair))]
         found.append(check_weights(list(pair)))
         checks += [check for check in found if check.outcome != "pass"]
-    checks.append(check_isolation(pairs[0][1]))
+    checks.append(check_isolation(*pairs[0], "statistical"))
     tables = [(_means(a, common_steps(a, b)), _means(b, common_steps(a, b))) for a, b in pairs]
     if any(not math.isfinite(x) for first, _ in tables for x in first):
         checks.append(

@@ -118,7 +118,7 @@ class _Comparison:
                 number=counts[arm.name],
                 seed=seed,
                 deterministic=deterministic,
-                isolation=tier in ("token-exact", "statistical"),
+                isolation=tier != "bitwise",
             )
             observation, trial = self._run(request)
             self.session.evidence.append(
