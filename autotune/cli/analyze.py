@@ -72,7 +72,7 @@ def command(
         return _answer(screen, _from_traces(runs_dir, command_line, rules, screen), fail_on)
     require_command(command_line, "analyze")
     options = WatchOptions(
-        **({"steps": steps} if steps else {}),
+        steps=steps or WatchOptions.steps,
         profile_ranks=_ranks(profile_ranks),
         run_to_end=run_to_end,
         allow_write=allow_write,
@@ -164,7 +164,7 @@ def _answer(screen: Screen, found: Diagnosed, fail_on: str | None) -> int:
         if any(fix.steps for finding in diagnosis.findings for fix in finding.fixes):
             screen.answer("\nnext: autotune apply shows the changes; autotune verify proves them")
     if fail_on is not None:
-        limit = SEVERITIES.index(fail_on)  # type: ignore[arg-type]
+        limit = SEVERITIES.index(fail_on)  # type: ignore[arg-type, unused-ignore]
         if any(SEVERITIES.index(finding.severity) >= limit for finding in diagnosis.findings):
             return int(Exit.FINDINGS)
     return int(Exit.DONE)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from autotune.cli.choices import choice_of, choice_options
 from autotune.cli.common import current_screen, output_options, runs_dir_option
 from autotune.errors import InputError
+
+if TYPE_CHECKING:
+    from autotune.apply.plan import Choice
 
 
 @click.command("apply", epilog="Example: autotune apply --write")
@@ -49,14 +53,14 @@ def command(
         _patch(folder, write, in_place, choice_of(select, exclude, unsafe), wheelhouse)
 
 
-def _patch(folder: Path, write: bool, in_place: bool, choice: object, wheelhouse: Path | None) -> None:
+def _patch(folder: Path, write: bool, in_place: bool, choice: Choice, wheelhouse: Path | None) -> None:
     from autotune.apply.deliver import deliver, preview
     from autotune.optimize.patched import patched_job_of
 
     screen = current_screen()
     job, _ = patched_job_of(
         folder,
-        choice,  # type: ignore[arg-type]
+        choice,
         label="apply",
         wheelhouse=wheelhouse,
         progress=screen.status,

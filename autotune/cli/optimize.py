@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from autotune.cli.choices import choice_of, choice_options
 from autotune.cli.common import current_screen, output_options, runs_dir_option
 from autotune.cli.jobs import job_options, require_command, rule_sources, set_state
 from autotune.errors import AutotuneError, Exit, InputError
+
+if TYPE_CHECKING:
+    from autotune.analyze.diagnose import Diagnosed, RuleSources
 
 
 @click.command(
@@ -65,7 +69,7 @@ def command(
     screen = current_screen()
     rules = rule_sources(rule_dirs, disable)
     watch_options = WatchOptions(
-        **({"steps": steps} if steps else {}),
+        steps=steps or WatchOptions.steps,
         allow_write=allow_write,
         echo=False,
         first_step_timeout_s=first_step_timeout,
@@ -117,9 +121,9 @@ def command(
     return int(Exit.UNDECIDED if ladder.outcome == "undecided" else Exit.DONE)
 
 
-def _resumed(runs_dir: Path, name: str, rules: object) -> tuple[Path, object]:
+def _resumed(runs_dir: Path, name: str, rules: RuleSources) -> tuple[Path, Diagnosed]:
     from autotune.analyze.diagnose import diagnose_again
     from autotune.store import find_run
 
     folder = find_run(runs_dir, name)
-    return folder, diagnose_again(folder, rules)  # type: ignore[arg-type]
+    return folder, diagnose_again(folder, rules)

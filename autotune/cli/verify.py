@@ -12,6 +12,7 @@ from autotune.cli.common import current_screen, output_options, runs_dir_option
 from autotune.errors import Exit
 
 if TYPE_CHECKING:
+    from autotune.records.terms import Tier
     from autotune.records.verdict import Verdict
 
 _EXIT = {
@@ -67,7 +68,7 @@ def command(
     folder = find_run(runs_dir, run_name)
     record = read_record(folder / "run.json", RunRecord)
     baseline = baseline_job_of(folder)
-    tier = None
+    tier: Tier | None = None
     if self_check:
         candidate = baseline
     else:
@@ -78,9 +79,7 @@ def command(
             wheelhouse=wheelhouse,
             progress=screen.status,
         )
-        tier = (
-            _tier_of(folder, candidate.rules) if plan is None else widest_tier(g.parity for g in plan.groups)
-        )
+        tier = _tier_of(candidate.rules) if plan is None else widest_tier(g.parity for g in plan.groups)
     options = VerifyOptions(
         tier=tier,
         min_pairs=min_pairs,
@@ -113,7 +112,7 @@ def _exit_code(verdict: Verdict, self_check: bool) -> int:
     return int(_EXIT[verdict.outcome])
 
 
-def _tier_of(folder: Path, rules: list[str]) -> object:
+def _tier_of(rules: list[str]) -> Tier:
     """The tier of what an optimize run kept, from the rules' own files."""
     from autotune.data import data_dir
     from autotune.facts.catalogue import catalogue

@@ -43,7 +43,7 @@ class OptimizeLoop:
         self._journal = Journal(run, say)
 
     def go(self, observation: Observation, diagnosis: Diagnosis) -> Ladder:
-        """Run to the end or to a limit. Raises only what stops everything (baseline failed, files, Ctrl-C)."""
+        """Run to the end or a limit. Raises only what stops everything (baseline failed, files, Ctrl-C)."""
         from autotune.apply.job import materialise
 
         baseline = materialise([], observation, run=self._run, label="baseline")
@@ -120,13 +120,17 @@ class OptimizeLoop:
         names = "; ".join(
             f"{_name(g)} (at most {g.ratio_upper:.2f}x)" if g.ratio_upper else _name(g) for g in batch
         )
-        self._journal.decide(
-            "plan",
-            f"Trial {state.trials + 1}: {names}. Expected {plan.minutes_least:.1f} to "
-            f"{plan.minutes_most:.1f} minutes, {plan.launches_least} or more starts of the job.",
-            groups=[g.id for g in batch],
-        )
-        if options.max_minutes is not None and state.minutes() + plan.minutes_least > options.max_minutes:
+        cost = "The job's own times are not known, so neither is what this takes."
+        if plan is not None:
+            cost = (
+                f"Expected {plan.minutes_least:.1f} to {plan.minutes_most:.1f} minutes, "
+                f"{plan.launches_least} or more starts of the job."
+            )
+        text = f"Trial {state.trials + 1}: {names}. {cost}"
+        self._journal.decide("plan", text, groups=[g.id for g in batch])
+        if plan is None or options.max_minutes is None:
+            return ""
+        if state.minutes() + plan.minutes_least > options.max_minutes:
             return f"the next trial does not fit into the limit of {options.max_minutes:g} minutes"
         return ""
 

@@ -134,8 +134,8 @@ def communication_facts(
             sheet.put("comm.exposed_ms", 0.0, source, basis)
             sheet.put("comm.exposed_frac", 0.0, source, basis)
         return
-    sheet.put("comm.total_ms", comm.union_ms / steps, source, basis)
-    sheet.put("comm.exposed_ms", comm.exposed_ms / steps, source, basis)
+    sheet.put("comm.total_ms", _per(comm.union_ms, steps), source, basis)
+    sheet.put("comm.exposed_ms", _per(comm.exposed_ms, steps), source, basis)
     sheet.put("comm.exposed_frac", comm.exposed_frac, source, basis)
     sheet.put("comm.overlap_frac", comm.overlap_frac, source, basis)
     sheet.put("comm.collectives_per_step", comm.kernels / steps, source, basis)
@@ -151,3 +151,7 @@ def communication_facts(
         if loads and loads[len(loads) // 2]:
             skew = loads[-1] / loads[len(loads) // 2] - 1.0
             sheet.put("comm.rank_skew_frac", skew, "traces of all ranks", f"{len(loads)} ranks")
+
+
+def _per(total: float | None, steps: int) -> float | None:
+    return None if total is None else total / steps

@@ -1,0 +1,234 @@
+"""`autotune rules`: list, explain, lint, test and write rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.errors import Exit, InputError
+
+if TYPE_CHECKING:
+    from autotune.records.facts import FactSheet
+    from autotune.rules.load import RuleSet
+
+_PACKS = click.option(
+    "--rules",
+    "rule_dirs",
+    type=click.Path(path_type=Path, file_okay=False),
+    multiple=True,
+    help="A folder of your own rules (repeatable).",
+)
+_FOLDERS = click.argument("folders", nargs=-1, type=click.Path(path_type=Path, exists=True, file_okay=False))
+
+
+@click.group("rules", epilog="Example: autotune rules explain attention/eager --run latest")
+def command() -> None:
+    """List, explain, lint, test and write rules."""
+
+
+def _load(rule_dirs: tuple[Path, ...]) -> RuleSet:
+    from autotune.data import data_dir
+    from autotune.facts.catalogue import catalogue
+    from autotune.rules.load import load_rules
+
+    return load_rules([data_dir("rules"), *rule_dirs], catalogue=catalogue())
+
+
+def _sheet(runs_dir: Path, run_name: str | None) -> FactSheet | None:
+    if run_name is None:
+        return None
+    from autotune.records.facts import FactSheet
+    from autotune.store import find_run, read_record
+
+    return read_record(find_run(runs_dir, run_name) / "facts.json", FactSheet)
+
+
+@command.command("list")
+@_PACKS
+@output_options
+def list_rules(rule_dirs: tuple[Path, ...]) -> None:
+    """List the rules: id, severity, parity tier, title."""
+    from autotune.records.base import SCHEMA_VERSION
+    from autotune.rules.expression import fact_names
+    from autotune.rules.pages import condition_nodes
+
+    screen = current_screen()
+    rules = sorted(_load(rule_dirs).rules, key=lambda loaded: loaded.id)
+    if screen.as_json:
+        rows = [
+            {
+                "id": loaded.id,
+                "title": loaded.rule.title,
+                "severity": loaded.rule.severity,
+                "confidence": loaded.rule.confidence,
+                "category": loaded.rule.category,
+                "parity": loaded.rule.parity,
+                "surfaces": list(dict.fromkeys(fix.surface for fix in loaded.rule.fix)),
+                "facts": list(dict.fromkeys(n for node in condition_nodes(loaded) for n in fact_names(node))),
+                "pack": loaded.pack,
+            }
+            for loaded in rules
+        ]
+        screen.json_value({"schema_version": SCHEMA_VERSION, "rules": rows})
+        return
+    width = max(len(loaded.id) for loaded in rules)
+    for loaded in rules:
+        parity = loaded.rule.parity or "-"
+        screen.answer(f"{loaded.id:<{width}}  {loaded.rule.severity:<8}  {parity:<11}  {loaded.rule.title}")
+
+
+@command.command()
+@click.argument("rule_id")
+@click.option(
+    "--run", "run_name", help="Show the condition with this run's values ('latest' for the newest)."
+)
+@_PACKS
+@runs_dir_option
+@output_options
+def explain(rule_id: str, run_name: str | None, rule_dirs: tuple[Path, ...], runs_dir: Path) -> None:
+    """Show one rule: when it fires, what it gains, its fixes and cautions."""
+    from dataclasses import asdict
+
+    from autotune.facts.catalogue import catalogue
+    from autotune.records.base import SCHEMA_VERSION
+    from autotune.rules.explain import as_text
+    from autotune.rules.explain import explain as explain_rule
+    from autotune.rules.problems import did_you_mean
+
+    screen = current_screen()
+    rules = {loaded.id: loaded for loaded in _load(rule_dirs).rules}
+    if rule_id not in rules:
+        hint = did_you_mean(rule_id, rules, join="did you mean {}?") or "autotune rules list shows all"
+        raise InputError(f"there is no rule '{rule_id}'", hint=hint)
+    explanation = explain_rule(rules[rule_id], catalogue(), _sheet(runs_dir, run_name))
+    if screen.as_json:
+        screen.json_value({"schema_version": SCHEMA_VERSION, **asdict(explanation)})
+        return
+    screen.answer(as_text(rules[rule_id], explanation))
+
+
+@command.command("lint")
+@_FOLDERS
+@output_options
+@click.pass_context
+def lint_rules(ctx: click.Context, folders: tuple[Path, ...]) -> None:
+    """Check rule files: all errors of all files at once. Without FOLDERS the built-in rules."""
+    from autotune.data import data_dir
+    from autotune.facts.catalogue import catalogue
+    from autotune.records.base import SCHEMA_VERSION
+    from autotune.rules.lint import lint
+
+    screen = current_screen()
+    built_in = data_dir("rules")
+    report = lint(
+        [built_in, *folders],
+        catalogue=catalogue(),
+        root=Path.cwd(),
+        templates_dir=data_dir("templates"),
+        checked=folders or (built_in,),
+    )
+    if screen.as_json:
+        rows = [
+            {"path": p.path, "line": p.line, "column": p.column, "level": p.level, "message": p.message}
+            for p in report.problems
+        ]
+        screen.json_value({"schema_version": SCHEMA_VERSION, "problems": rows})
+    else:
+        for problem in report.problems:
+            screen.answer(str(problem))
+        errors, count = len(report.errors), len(report.rules.rules)
+        warnings = len(report.problems) - errors
+        screen.answer(
+            f"{count} rules, {errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
+        )
+    ctx.exit(Exit.BAD_INPUT if report.errors else Exit.DONE)
+
+
+@command.command("test")
+@_FOLDERS
+@output_options
+@click.pass_context
+def test_rules(ctx: click.Context, folders: tuple[Path, ...]) -> None:
+    """Run the examples inside rule files. Without FOLDERS those of the built-in rules."""
+    from autotune.facts.catalogue import catalogue
+    from autotune.records.base import SCHEMA_VERSION
+    from autotune.rules.examples import run_examples
+
+    screen = current_screen()
+    packs = {str(folder) for folder in folders}
+    rules = [loaded for loaded in _load(folders).rules if not packs or loaded.pack in packs]
+    results = run_examples(rules, catalogue())
+    failed = [result for result in results if result.fault]
+    if screen.as_json:
+        rows = [{"rule": r.rule, "example": r.example, "fault": r.fault} for r in results]
+        screen.json_value({"schema_version": SCHEMA_VERSION, "examples": rows})
+    else:
+        for result in failed:
+            screen.answer(f"{result.rule}: {result.example}: {result.fault}")
+        screen.answer(f"{len(results)} examples of {len(rules)} rules, {len(failed)} failed")
+    if not results:
+        raise InputError("no example ran", hint="a rule lists its examples under the key 'examples'")
+    ctx.exit(Exit.BAD_INPUT if failed else Exit.DONE)
+
+
+@command.command("new")
+@click.argument("rule_id")
+@click.option(
+    "--from-run", "run_name", help="Fill the example with this run's values ('latest' for the newest)."
+)
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("rules"),
+    show_default=True,
+    help="Folder of your rules.",
+)
+@runs_dir_option
+@output_options
+def new_rule(rule_id: str, run_name: str | None, into: Path, runs_dir: Path) -> None:
+    """Write a new rule file that already lints, to be filled in."""
+    from autotune.errors import FilesError
+    from autotune.facts.catalogue import catalogue
+    from autotune.records.base import SCHEMA_VERSION
+    from autotune.rules.scaffold import new_rule as scaffold
+
+    text = scaffold(rule_id, catalogue(), _sheet(runs_dir, run_name))
+    path = into / f"{rule_id}.yaml"
+    if path.exists():
+        raise InputError("this rule exists already", where=str(path), hint="edit it or choose another id")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as fault:
+        raise FilesError(f"cannot write: {fault.strerror}", where=str(path)) from fault
+    screen = current_screen()
+    if screen.as_json:
+        screen.json_value({"schema_version": SCHEMA_VERSION, "path": str(path)})
+    else:
+        screen.answer(
+            f"{path}\nnext: edit it, then  autotune rules lint {into}  and  autotune rules test {into}"
+        )
+
+
+@command.command()
+@output_options
+def schema() -> None:
+    """Print the JSON Schema of a rule file, for editors."""
+    from autotune.rules.schema import schema_text
+
+    click.echo(schema_text(), nl=False)
+
+
+@command.command(hidden=True)
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+def pages(folder: Path) -> None:
+    """Write the generated documentation pages into FOLDER."""
+    from autotune.facts.catalogue import catalogue
+    from autotune.rules.pages import facts_page, rules_page
+
+    rules = _load(()).rules
+    (folder / "rules.md").write_text(rules_page(rules), encoding="utf-8")
+    (folder / "facts.md").write_text(facts_page(catalogue(), rules), encoding="utf-8")
