@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from statistics import median
 
+from autotune.facts.catalogue import catalogue
 from autotune.facts.sheet import SheetBuilder
 from autotune.facts.steady import step_times, steps_by_index
 from autotune.records.observation import Observation
@@ -94,13 +95,17 @@ def sharding_facts(sheet: SheetBuilder, observation: Observation) -> None:
     kind = lead.sharding.kind if lead.sharding else "none"
     source = "probe, wrapping calls"
     sheet.put("comm.kind", kind, source)
+    if lead.world_size == 1:
+        for fact in catalogue().values():
+            if fact.group == "comm" and fact.name not in ("comm.kind", "comm.fsdp_units"):
+                sheet.not_applicable(fact.name, "one rank")
     if kind == "none" or lead.sharding is None:
         reason = "parameters and gradients are not spread over ranks"
-        for fact in ("comm.fsdp_units", "comm.reshard_after_forward", "comm.reduce_dtype"):
-            sheet.not_applicable(fact, reason)
-        if observation.ranks[0].world_size == 1:
-            for fact in ("comm.slowest_rank", "comm.rank_skew_frac", "comm.syncs_per_optimizer_step"):
-                sheet.not_applicable(fact, "one rank")
+        for name in ("comm.fsdp_units", "comm.reshard_after_forward", "comm.reduce_dtype"):
+            sheet.not_applicable(name, reason)
+        return
+    if lead.world_size == 1:
+        sheet.put("comm.fsdp_units", lead.sharding.units, source)
         return
     sheet.put("comm.fsdp_units", lead.sharding.units, source)
     sheet.put("comm.reshard_after_forward", lead.sharding.reshard_after_forward, source)
