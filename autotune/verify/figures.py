@@ -100,7 +100,13 @@ def choose_unit(trials: Sequence[Trial]) -> UnitChoice:
         if known:
             return UnitChoice("useful tokens/s", difference)
         return UnitChoice("ms/step", f"{difference}, and the real tokens are not known", comparable=False)
-    bursts = max((_burst(launches) for launches in _by_arm(trials).values()), default=1.0)
+    tagged = {
+        trial.steps[place].index
+        for trial in trials
+        for place in excluded_positions([step.tags for step in trial.steps])
+        if place < len(trial.steps)
+    }
+    bursts = max((_burst(launches, tagged) for launches in _by_arm(trials).values()), default=1.0)
     if bursts > BURSTS:
         reason = f"steps come in bursts (mean {bursts:.2f}x the median), so total time counts"
         return UnitChoice("useful tokens/s" if known else "steps/s", reason)
@@ -132,12 +138,11 @@ def _work_difference(trials: Sequence[Trial]) -> str:
     return ""
 
 
-def _burst(launches: Sequence[Trial]) -> float:
+def _burst(launches: Sequence[Trial], tagged: set[int]) -> float:
     """Mean against median step, the median over launches: one disturbed launch makes no burst."""
     shares = []
     for trial in launches:
-        out = excluded_positions([step.tags for step in trial.steps])
-        values = [step.slowest_ms for i, step in enumerate(trial.steps) if i not in out]
+        values = [step.slowest_ms for step in trial.steps if step.index not in tagged]
         if len(values) >= LEAST_STEPS and median(values) > 0:
             shares.append(fmean(values) / median(values))
     return median(shares) if shares else 1.0

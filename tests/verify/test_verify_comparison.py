@@ -1,0 +1,313 @@
+"""The order of launches, what is skipped, what is resumed, and the failures, on replayed observations."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from verify_records import LOSSES, observation, parity_steps
+
+from autotune.errors import Exit, JobFailedError, NotObservedError
+from autotune.observe.spec import LaunchSpec
+from autotune.records.observation import MemoryRecord, Observation, ParityRecord
+from autotune.records.verdict import Verdict
+from autotune.store import read_record
+from autotune.verify.arm import Arm, LiveFindings, VerifyOptions
+from autotune.verify.estimate import estimate_minutes
+from autotune.verify.trial import run_comparison
+from autotune.verify.verdict import recompute
+
+Change = Callable[[LaunchSpec, Observation], Observation]
+
+
+def keep(spec: LaunchSpec, seen: Observation) -> Observation:
+    return seen
+
+
+class Replay:
+    """Answers launches: steps of `ms[program]`, parity as `losses[program]`, then `change`."""
+
+    def __init__(
+        self, ms: dict[str, float], losses: dict[str, list[float]] | None = None, change: Change = keep
+    ) -> None:
+        self.ms, self.losses, self.change = ms, losses or {}, change
+        self.specs: list[LaunchSpec] = []
+        self.rng = random.Random(5)
+
+    def __call__(self, spec: LaunchSpec) -> Observation:
+        self.specs.append(spec)
+        spec.folder.mkdir(parents=True)
+        program = spec.command[1]
+        level = self.ms[program] * (1 + 0.003 * self.rng.gauss(0, 1))
+        times = [20 * level, *(level * (1 + 0.01 * self.rng.gauss(0, 1)) for _ in range(spec.steps - 1))]
+        seen = observation(times, wall_s=12.0)
+        if spec.mode == "parity":
+            record = ParityRecord(
+                initial_weights_digest="w0",
+                final_weights_digest="w1",
+                seeded=spec.seed is not None,
+                dropout_active=False,
+                steps=parity_steps(self.losses.get(program, LOSSES)),
+            )
+            rank = seen.ranks[0].model_copy(update={"parity": record})
+            seen = seen.model_copy(update={"ranks": [rank]})
+        return self.change(spec, seen)
+
+    @property
+    def made(self) -> list[str]:
+        return [f"{spec.mode}:{spec.command[1]}" for spec in self.specs]
+
+
+def arms(**patched: object) -> list[Arm]:
+    base = Arm(name="baseline", command=("python", "slow.py"), cwd=Path("/"))
+    return [base, Arm(name="patched", command=("python", "fast.py"), cwd=Path("/"), **patched)]  # type: ignore[arg-type]
+
+
+def on_rank(seen: Observation, **changes: object) -> Observation:
+    return seen.model_copy(update={"ranks": [seen.ranks[0].model_copy(update=changes)]})
+
+
+def test_a_large_gain_takes_parity_and_two_pairs(tmp_path: Path) -> None:
+    replay = Replay({"slow.py": 100, "fast.py": 40})
+    verdict = run_comparison(arms(), folder=tmp_path, options=VerifyOptions(tier="numeric"), launch=replay)
+    assert replay.made[:3] == ["parity:slow.py", "parity:slow.py", "parity:fast.py"]
+    timed = replay.made[3:]
+    assert timed[:4] == ["timing:slow.py", "timing:fast.py", "timing:fast.py", "timing:slow.py"]
+    assert verdict.outcome == "faster" and verdict.accepted
+    assert verdict.ratio == pytest.approx(2.5, rel=0.03)
+    assert "2.5" in verdict.sentence and "loss within" in verdict.sentence
+    assert all(spec.seed == 0 for spec in replay.specs)
+
+
+def test_the_verdict_recomputes_from_its_file(tmp_path: Path) -> None:
+    run_comparison(
+        arms(), folder=tmp_path, options=VerifyOptions(), launch=Replay({"slow.py": 100, "fast.py": 80})
+    )
+    stored = read_record(tmp_path / "verdict.json", Verdict)
+    assert recompute(stored) == stored
+    step = stored.trials[-1].steps[8]
+    forged = [s.model_copy(update={"rank_ms": [1.0]}) for s in stored.trials[-1].steps]
+    trials = [*stored.trials[:-1], stored.trials[-1].model_copy(update={"steps": forged})]
+    assert step.rank_ms != [1.0]
+    assert recompute(stored.model_copy(update={"trials": trials})) != stored
+
+
+def test_finished_launches_are_not_repeated(tmp_path: Path) -> None:
+    options = VerifyOptions(min_pairs=3, max_pairs=4)
+    replay = Replay({"slow.py": 100, "fast.py": 95})
+
+    class Killed(Exception):
+        pass
+
+    def dies(spec: LaunchSpec) -> Observation:
+        if len(replay.specs) == 6:
+            spec.folder.mkdir(parents=True)
+            (spec.folder / "half-written").write_text("x")
+            raise Killed
+        return replay(spec)
+
+    with pytest.raises(Killed):
+        run_comparison(arms(), folder=tmp_path, options=options, launch=dies)
+    before = len(replay.specs)
+    verdict = run_comparison(arms(), folder=tmp_path, options=options, launch=replay)
+    folders = [spec.folder.name for spec in replay.specs]
+    assert len(set(folders)) == len(folders)
+    assert len(replay.specs) - before == len(verdict.trials) - before
+    again = run_comparison(arms(), folder=tmp_path, options=options, launch=dies)
+    assert again.outcome == verdict.outcome and again.ratio == verdict.ratio
+
+
+def test_another_command_is_not_taken_for_a_finished_one(tmp_path: Path) -> None:
+    options = VerifyOptions(tier=None, max_pairs=3)
+    replay = Replay({"slow.py": 100, "fast.py": 50})
+    run_comparison(arms(warmed=True), folder=tmp_path, options=options, launch=replay)
+    before = len(replay.specs)
+    other = arms(warmed=True, env={"X": "1"})
+    run_comparison(other, folder=tmp_path, options=options, launch=replay)
+    new = replay.specs[before:]
+    assert new and all(spec.command[1] == "fast.py" for spec in new)
+
+
+def test_broken_parity_ends_before_any_timing(tmp_path: Path) -> None:
+    wrong = [loss * 0.9 for loss in LOSSES]
+    replay = Replay({"slow.py": 100, "fast.py": 40}, {"fast.py": wrong})
+    verdict = run_comparison(arms(), folder=tmp_path, options=VerifyOptions(), launch=replay)
+    assert verdict.outcome == "parity-broken" and not verdict.accepted
+    assert len(replay.specs) == 3 and "lower" in verdict.sentence
+    timed = VerifyOptions(speed_when_broken=True)
+    verdict = run_comparison(arms(), folder=tmp_path, options=timed, launch=replay)
+    assert verdict.outcome == "parity-broken" and (verdict.ratio or 0) > 2
+
+
+def test_undecided_parity_is_never_faster(tmp_path: Path) -> None:
+    def dropout(spec: LaunchSpec, seen: Observation) -> Observation:
+        if spec.mode != "parity":
+            return seen
+        record = seen.ranks[0].parity
+        assert record is not None
+        steps = [
+            s.model_copy(update={"losses": [s.losses[0] + 0.3 * len(spec.folder.name)]}) for s in record.steps
+        ]
+        return on_rank(seen, parity=record.model_copy(update={"dropout_active": True, "steps": steps}))
+
+    replay = Replay({"slow.py": 100, "fast.py": 40}, change=dropout)
+    verdict = run_comparison(arms(), folder=tmp_path, options=VerifyOptions(), launch=replay)
+    assert verdict.outcome == "undecided" and "dropout" in verdict.sentence
+    assert verdict.contrasts[0].outcome == "faster"
+
+
+def test_a_baseline_without_steps_stops_everything(tmp_path: Path) -> None:
+    def crash(spec: LaunchSpec, seen: Observation) -> Observation:
+        rank = {"steps": [], "status": "exception", "error": "ValueError: no such column"}
+        return on_rank(seen, **rank).model_copy(
+            update={"exit_code": 1, "log_tail": ["Traceback", "ValueError"]}
+        )
+
+    replay = Replay({"slow.py": 100, "fast.py": 40}, change=crash)
+    with pytest.raises(JobFailedError, match="no such column") as caught:
+        run_comparison(arms(), folder=tmp_path, options=VerifyOptions(), launch=replay)
+    assert caught.value.exit_code == Exit.JOB_FAILED and len(replay.specs) == 1
+
+
+def test_a_baseline_that_never_trains_is_not_observed(tmp_path: Path) -> None:
+    replay = Replay({"slow.py": 1, "fast.py": 1}, change=lambda spec, seen: on_rank(seen, steps=[]))
+    with pytest.raises(NotObservedError):
+        run_comparison(arms(), folder=tmp_path, options=VerifyOptions(), launch=replay)
+
+
+def candidate_only(change: Change) -> Change:
+    return lambda spec, seen: change(spec, seen) if spec.command[1] == "fast.py" else seen
+
+
+def crashed(spec: LaunchSpec, seen: Observation) -> Observation:
+    few = on_rank(seen, steps=seen.ranks[0].steps[:2], status="exception", error="RuntimeError: bad kernel")
+    return few.model_copy(update={"exit_code": 1})
+
+
+def late(spec: LaunchSpec, seen: Observation) -> Observation:
+    few = on_rank(seen, steps=[], status="killed")
+    reason = "no training step ended within 900 s; last seen: compiling"
+    return few.model_copy(update={"exit_code": None, "stop_reason": reason})
+
+
+def restless(spec: LaunchSpec, seen: Observation) -> Observation:
+    if spec.mode != "timing":
+        return seen
+    steps = [s.model_copy(update={"duration_ms": 5000 * 0.8**i}) for i, s in enumerate(seen.ranks[0].steps)]
+    return on_rank(seen, steps=steps)
+
+
+def out_of_memory(spec: LaunchSpec, seen: Observation) -> Observation:
+    memory = MemoryRecord(device_bytes=2**30, out_of_memory=True)
+    return crashed(spec, on_rank(seen, memory=memory))
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome", "words"),
+    [
+        (crashed, "candidate-crashed", "bad kernel"),
+        (out_of_memory, "candidate-crashed", "out of memory"),
+        (late, "not-finished", "no training step"),
+        (restless, "no-steady-state", "getting shorter"),
+    ],
+)
+def test_failures_of_the_candidate_are_different_outcomes(
+    tmp_path: Path, change: Change, outcome: str, words: str
+) -> None:
+    replay = Replay({"slow.py": 100, "fast.py": 40}, change=candidate_only(change))
+    verdict = run_comparison(arms(), folder=tmp_path, options=VerifyOptions(), launch=replay)
+    assert verdict.outcome == outcome and words in verdict.sentence
+    assert verdict.failed_arm == "patched" and verdict.ratio is None
+    assert recompute(verdict) == verdict
+
+
+def test_a_launch_that_did_not_settle_is_tried_once_more(tmp_path: Path) -> None:
+    tried: list[str] = []
+
+    def once(spec: LaunchSpec, seen: Observation) -> Observation:
+        if spec.mode == "timing" and not tried:
+            tried.append(spec.folder.name)
+            return restless(spec, seen)
+        return seen
+
+    replay = Replay({"slow.py": 100, "fast.py": 40}, change=candidate_only(once))
+    verdict = run_comparison(arms(), folder=tmp_path, options=VerifyOptions(), launch=replay)
+    assert verdict.outcome == "faster"
+    assert [t.outcome for t in verdict.trials].count("no-steady-state") == 1
+
+
+@pytest.mark.parametrize(("reported", "words"), [(None, "did not load"), ("other", "ran other files")])
+def test_the_patch_must_be_live_on_every_rank(tmp_path: Path, reported: str | None, words: str) -> None:
+    def report(spec: LaunchSpec, seen: Observation) -> Observation:
+        return on_rank(seen, patch_fingerprint=reported)
+
+    patched = arms(fingerprint="abc", fingerprint_files=(Path("/x.py"),))
+    replay = Replay({"slow.py": 100, "fast.py": 40}, change=candidate_only(report))
+    verdict = run_comparison(patched, folder=tmp_path, options=VerifyOptions(), launch=replay)
+    assert verdict.outcome == "patch-not-live" and words in verdict.sentence
+
+
+def test_a_fresh_profile_must_show_the_change(tmp_path: Path) -> None:
+    def report(spec: LaunchSpec, seen: Observation) -> Observation:
+        return on_rank(seen, patch_fingerprint="abc")
+
+    def check(seen: Observation, folder: Path) -> LiveFindings:
+        assert folder.is_dir() and seen.ranks
+        return LiveFindings(faults=("chunk_gated_delta_rule is still the reference implementation",))
+
+    replay = Replay({"slow.py": 100, "fast.py": 40}, change=candidate_only(report))
+    patched = arms(fingerprint="abc", live_check=check)
+    verdict = run_comparison(patched, folder=tmp_path, options=VerifyOptions(), launch=replay)
+    assert verdict.outcome == "patch-not-live" and "still the reference" in verdict.sentence
+    assert replay.made[-1] == "profile:fast.py"
+
+
+def test_minutes_end_the_growth(tmp_path: Path) -> None:
+    replay = Replay({"slow.py": 100, "fast.py": 99})
+    options = VerifyOptions(tier=None, max_minutes=1.0)
+    verdict = run_comparison(arms(), folder=tmp_path, options=options, launch=replay)
+    assert verdict.minutes_spent <= 1.2
+    assert any("another takes about" in note for note in verdict.notes)
+
+
+def test_caches_are_warmed_where_parity_did_not(tmp_path: Path) -> None:
+    replay = Replay({"slow.py": 100, "fast.py": 40})
+    run_comparison(arms(), folder=tmp_path, options=VerifyOptions(tier=None), launch=replay)
+    assert [s.folder.name.split("-")[0] for s in replay.specs[:3]] == ["warm", "warm", "timing"]
+
+    def compiles(spec: LaunchSpec, seen: Observation) -> Observation:
+        steps = [
+            s.model_copy(update={"tags": ["compile"] if s.index < 3 else s.tags}) for s in seen.ranks[0].steps
+        ]
+        return on_rank(seen, steps=steps)
+
+    replay = Replay({"slow.py": 100, "fast.py": 40}, change=candidate_only(compiles))
+    run_comparison(arms(), folder=tmp_path / "2", options=VerifyOptions(), launch=replay)
+    names = [s.folder.name for s in replay.specs]
+    assert sum(name.startswith("warm") for name in names) == 1
+
+
+def test_self_check_gives_the_noise_floor(tmp_path: Path) -> None:
+    same = [
+        Arm(name="a", command=("python", "slow.py"), cwd=Path("/")),
+        Arm(name="again", command=("python", "slow.py"), cwd=Path("/")),
+    ]
+    options = VerifyOptions(tier="bitwise", self_check=True)
+    verdict = run_comparison(same, folder=tmp_path, options=options, launch=Replay({"slow.py": 100}))
+    assert verdict.outcome in ("no-measurable-change", "undecided")
+    assert verdict.noise_floor_frac is not None and 0 < verdict.noise_floor_frac < 0.05
+
+
+def test_estimate_is_told_before_it_is_spent() -> None:
+    seen = observation([5000.0] + [100.0] * 19, wall_s=12.0)
+    plan = estimate_minutes(seen, VerifyOptions(), ratio=2.0)
+    assert plan is not None
+    assert (plan.launches_least, plan.launches_most) == (3 + 4, 3 + 16)
+    assert 1.2 < plan.minutes_least < 2.0 < plan.minutes_most < 5.0
+    small = estimate_minutes(seen, VerifyOptions(), ratio=1.1)
+    assert small is not None and small.launches_least == 3 + 6
+    assert estimate_minutes(observation([]), VerifyOptions()) is None
+    assert not math.isnan(plan.minutes_most)
