@@ -1,0 +1,313 @@
+"""Collect decoded events chunk by chunk into the columns of a Trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotune.trace.columns import (
+    GPU_CATEGORIES,
+    HOST_CATEGORIES,
+    CollectiveArgs,
+    Gpu,
+    GpuTable,
+    Host,
+    HostTable,
+    MemoryTable,
+    Names,
+    Shape,
+    SpanTable,
+    Trace,
+)
+from autotune.trace.decode import Event, raw_value
+from autotune.trace.times import nanosecond_unit, text_to_ns, to_ns
+
+_HOST_TYPES: tuple[Any, ...] = (
+    np.int64, np.int64, np.int32, np.int8, np.int32, np.int64, np.int64, np.int8, np.int32,
+)  # fmt: skip
+_GPU_TYPES: tuple[Any, ...] = (
+    np.int64, np.int64, np.int32, np.int8, np.int32, np.int64, np.int64, np.int64, np.int64, np.int32,
+)  # fmt: skip
+_SPAN_TYPES: tuple[Any, ...] = (np.int64, np.int64, np.int32, np.int64)
+_MEMORY_TYPES: tuple[Any, ...] = (np.int64, np.int64, np.int64, np.int8)
+_ID_LIMIT = 2**62
+
+
+class _Column:
+    """Chunks of one table, joined column by column so that only one column exists twice at a time."""
+
+    def __init__(self, types: tuple[Any, ...]) -> None:
+        self.types = types
+        self.chunks: list[list[npt.NDArray[Any]]] = []
+
+    def add(self, columns: Sequence[Any]) -> None:
+        self.chunks.append([_as(column, kind) for column, kind in zip(columns, self.types, strict=True)])
+
+    def join(self) -> list[npt.NDArray[Any]]:
+        joined = []
+        for index, kind in enumerate(self.types):
+            parts = [chunk[index] for chunk in self.chunks]
+            joined.append(np.concatenate(parts) if parts else np.zeros(0, dtype=kind))
+            for chunk in self.chunks:
+                chunk[index] = np.zeros(0, dtype=kind)
+        self.chunks.clear()
+        return joined
+
+
+def _as(values: Any, kind: Any) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(values, dtype=kind)
+    except OverflowError:
+        info = np.iinfo(kind)
+        return np.array([min(max(int(value), info.min), info.max) for value in values], dtype=kind)
+
+
+class TraceBuilder:
+    """Takes chunks of events in file order; `finish` gives the Trace."""
+
+    def __init__(self, keep_shape: Callable[[str], bool]) -> None:
+        self._keep_shape = keep_shape
+        self._shape_wanted: list[bool] = []
+        self._names = Names()
+        self._threads: dict[tuple[int | str, int | str], int] = {}
+        self._shapes: dict[tuple[bytes, bytes, bytes], int] = {}
+        self._collectives: list[CollectiveArgs] = []
+        self._host_collectives: dict[int, CollectiveArgs] = {}
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._host = _Column(_HOST_TYPES)
+        self._gpu = _Column(_GPU_TYPES)
+        self._overhead = _Column(_SPAN_TYPES)
+        self._gpu_annotations = _Column(_SPAN_TYPES)
+        self._memory = _Column(_MEMORY_TYPES)
+        self._windows: list[tuple[int, int]] = []
+        self._processes: dict[str, str] = {}
+        self._in_ns: bool | None = None
+        self.events = 0
+        self.repairs: Counter[str] = Counter()
+
+    def add(self, events: list[Event], exact: Callable[[], tuple[list[bytes], list[bytes]]]) -> None:
+        """Add one chunk. `exact` gives the decimal text of all `ts` and `dur`, in the same order."""
+        self.events += len(events)
+        ts, dur = self._times(events, exact)
+        groups: dict[str, list[int]] = {}
+        others: list[int] = []
+        for index, event in enumerate(events):
+            if event.ph == "X":
+                group = groups.get(event.cat)
+                if group is None:
+                    group = groups[event.cat] = []
+                group.append(index)
+            else:
+                others.append(index)
+        host_parts: list[tuple[Host, list[int]]] = []
+        for category, rows in groups.items():
+            self._counts["X", category] += len(rows)
+            if category in HOST_CATEGORIES:
+                host_parts.append((HOST_CATEGORIES[category], rows))
+            elif category in GPU_CATEGORIES:
+                self._add_gpu(GPU_CATEGORIES[category], events, rows, ts, dur)
+            elif category == "overhead":
+                self._add_spans(self._overhead, events, rows, ts, dur)
+            elif category == "gpu_user_annotation":
+                self._add_spans(self._gpu_annotations, events, rows, ts, dur)
+            elif category == "Trace":
+                self._windows.extend((int(ts[row]), int(ts[row] + max(dur[row], 0))) for row in rows)
+        for kind, rows in host_parts:
+            self._add_host(kind, events, rows, ts, dur)
+        self._add_others(events, others, ts)
+
+    def _times(
+        self, events: list[Event], exact: Callable[[], tuple[list[bytes], list[bytes]]]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        stamps = [event.ts for event in events]
+        if self._in_ns is None:
+            self._in_ns = nanosecond_unit(stamps)
+        lengths = [event.dur for event in events]
+        ts = to_ns(stamps, in_ns=self._in_ns)
+        dur = to_ns(lengths, in_ns=self._in_ns)
+        if ts is None or dur is None:
+            ts_text, dur_text = exact()
+            ts, bad_ts = text_to_ns(ts_text, in_ns=self._in_ns)
+            dur, bad_dur = text_to_ns([text or b"-1" for text in dur_text], in_ns=self._in_ns)
+            self.repairs["unreadable_time"] += bad_ts + bad_dur
+        return ts, dur
+
+    def _name_ids(self, events: list[Event], rows: Iterable[int]) -> list[int]:
+        names = self._names
+        return [names[events[row].name] for row in rows]
+
+    def _add_host(self, kind: Host, events: list[Event], rows: list[int], ts: Any, dur: Any) -> None:
+        picked = [events[row] for row in rows]
+        names = self._names
+        name = [names[event.name] for event in picked]
+        threads = self._threads
+        thread = [threads.setdefault((event.pid, event.tid), len(threads)) for event in picked]
+        args = [event.args for event in picked]
+        count = len(picked)
+        if kind in (Host.RUNTIME, Host.DRIVER):
+            link = [arg.correlation for arg in args]
+        elif kind == Host.PYTHON:
+            link = [-1] * count
+        else:
+            link = [arg.external for arg in args]
+        sequence: Any = np.full(count, -1, dtype=np.int64)
+        forward: Any = np.full(count, -1, dtype=np.int8)
+        shape: Any = np.full(count, -1, dtype=np.int32)
+        if kind == Host.OP:
+            sequence = [arg.sequence for arg in args]
+            forward = np.minimum(_as([arg.forward_thread for arg in args], np.int64), 1)
+            shape = self._shape_ids(picked, name)
+        index = np.asarray(rows, dtype=np.int64)
+        self._host.add(
+            (ts[index], dur[index], name, np.full(count, kind), thread, link, sequence, forward, shape)
+        )
+
+    def _shape_ids(self, picked: list[Event], name: list[int]) -> list[int]:
+        wanted = self._wanted()
+        shapes = self._shapes
+        ids = []
+        for event, number in zip(picked, name, strict=True):
+            if not wanted[number]:
+                ids.append(-1)
+                continue
+            args = event.args
+            if bytes(args.collective):
+                self._host_collectives[args.external] = _collective(event)
+            key = (bytes(args.dims), bytes(args.types), bytes(args.concrete))
+            ids.append(shapes.setdefault(key, len(shapes)))
+        return ids
+
+    def _wanted(self) -> list[bool]:
+        """Per name number, whether its shapes are kept; extended for names seen since the last call."""
+        done = len(self._shape_wanted)
+        if done < len(self._names):
+            self._shape_wanted.extend(map(self._keep_shape, self._names.texts()[done:]))
+        return self._shape_wanted
+
+    def _add_gpu(self, kind: Gpu, events: list[Event], rows: list[int], ts: Any, dur: Any) -> None:
+        picked = [events[row] for row in rows]
+        args = [event.args for event in picked]
+        names = self._names
+        collective = [-1] * len(picked)
+        if kind == Gpu.KERNEL:
+            for at, arg in enumerate(args):
+                if bytes(arg.collective):
+                    collective[at] = len(self._collectives)
+                    self._collectives.append(_collective(picked[at]))
+        index = np.asarray(rows, dtype=np.int64)
+        self._gpu.add(
+            (
+                ts[index],
+                dur[index],
+                [names[event.name] for event in picked],
+                np.full(len(picked), kind),
+                [_device(event) for event in picked],
+                [_stream(event) for event in picked],
+                [arg.correlation for arg in args],
+                [arg.external for arg in args],
+                [arg.bytes for arg in args],
+                collective,
+            )
+        )
+
+    def _add_spans(self, table: _Column, events: list[Event], rows: list[int], ts: Any, dur: Any) -> None:
+        picked = [events[row] for row in rows]
+        index = np.asarray(rows, dtype=np.int64)
+        lanes = [event.tid if isinstance(event.tid, int) else -1 for event in picked]
+        table.add((ts[index], dur[index], self._name_ids(events, rows), lanes))
+
+    def _add_others(self, events: list[Event], rows: list[int], ts: Any) -> None:
+        memory: list[tuple[int, int, int, int]] = []
+        counts = Counter((events[row].ph, events[row].cat) for row in rows)
+        self._counts.update(counts)
+        if not any(phase in ("i", "I", "M") for phase, _ in counts):
+            return
+        for row in rows:
+            event = events[row]
+            if event.ph == "M" and event.name in ("process_name", "process_labels"):
+                label = raw_value(event.args.name) or raw_value(event.args.labels)
+                if isinstance(label, str) and label:
+                    key = str(event.pid)
+                    self._processes[key] = f"{self._processes.get(key, '')} {label}".strip()
+            elif event.name == "[memory]" and event.ph in ("i", "I"):
+                values = [raw_value(event.args.allocated), raw_value(event.args.reserved)]
+                kind = raw_value(event.args.device_type)
+                if isinstance(values[0], int):
+                    memory.append(
+                        (
+                            int(ts[row]),
+                            min(values[0], _ID_LIMIT),
+                            values[1] if isinstance(values[1], int) else -1,
+                            kind if kind in (0, 1) else -1,
+                        )
+                    )
+        if memory:
+            self._memory.add(tuple(zip(*memory, strict=True)))
+
+    def finish(self, metadata: dict[str, Any], plain_bytes: int) -> Trace:
+        """Join everything; times become relative to the earliest event."""
+        host = HostTable(*self._host.join())
+        gpu = GpuTable(*self._gpu.join())
+        overhead, annotations = SpanTable(*self._overhead.join()), SpanTable(*self._gpu_annotations.join())
+        memory = MemoryTable(*self._memory.join())
+        starts = [table.ts.min() for table in (host, gpu) if table.ts.size]
+        origin = int(min(starts)) if starts else 0
+        for table in (host, gpu, overhead, annotations, memory):
+            table.ts -= origin
+        windows = [(start - origin, end - origin) for start, end in self._windows if end > start]
+        return Trace(
+            host=host,
+            gpu=gpu,
+            overhead=overhead,
+            gpu_annotations=annotations,
+            memory=memory,
+            names=self._names.texts(),
+            threads=list(self._threads),
+            shapes=[Shape(*key) for key in self._shapes],
+            collectives=self._collectives,
+            host_collectives=self._host_collectives,
+            counts=self._counts,
+            event_count=self.events,
+            origin_ns=origin,
+            window_ns=(min(w[0] for w in windows), max(w[1] for w in windows)) if windows else None,
+            metadata=metadata,
+            process_names=self._processes,
+            repairs=self.repairs,
+            plain_bytes=plain_bytes,
+        )
+
+
+def _device(event: Event) -> int:
+    if event.args.device >= 0:
+        return event.args.device
+    return event.pid if isinstance(event.pid, int) else -1
+
+
+def _stream(event: Event) -> int:
+    if event.args.stream >= 0:
+        return event.args.stream
+    return event.tid if isinstance(event.tid, int) else -1
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, str) and value.isdigit():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _collective(event: Event) -> CollectiveArgs:
+    args = event.args
+    dtype, group, ranks = raw_value(args.dtype), raw_value(args.group_name), raw_value(args.group_ranks)
+    return CollectiveArgs(
+        name=str(raw_value(args.collective)),
+        elements_in=_whole(raw_value(args.nelems_in)),
+        elements_out=_whole(raw_value(args.nelems_out)),
+        group_size=_whole(raw_value(args.group_size)),
+        dtype=dtype if isinstance(dtype, str) else None,
+        group=str(group) if group is not None else None,
+        ranks=str(ranks) if ranks is not None else None,
+    )

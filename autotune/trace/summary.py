@@ -1,0 +1,140 @@
+"""Trace files in, one record of everything they say out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from autotune.records.trace import RankTrace, TraceFile, TraceSummary, TraceWarning
+from autotune.trace.attention import attention_facts, convolution_facts, linear_attention_facts
+from autotune.trace.classes import load_kernel_table
+from autotune.trace.columns import Gpu, Host, Trace
+from autotune.trace.communication import communication
+from autotune.trace.context import Context, prepare
+from autotune.trace.device import dtype_peaks, find_device
+from autotune.trace.flops import flop_facts, gemm_times
+from autotune.trace.gpu_time import class_times, gpu_time, streams, unclassified
+from autotune.trace.host_facts import compile_facts, copies, cpu_time, data_loading, memory_facts
+from autotune.trace.launches import idle_causes, launch_facts
+from autotune.trace.optimizer import optimizer_facts
+from autotune.trace.reader import read_trace
+from autotune.trace.regions import find_recompute, find_regions, region_times
+from autotune.trace.steps import find_steps
+from autotune.trace.syncs import sync_facts
+from autotune.trace.tables import founding_tables
+from autotune.trace.validity import Judged, judge
+
+
+def summarize(paths: Sequence[Path], *, tables_dir: Path) -> TraceSummary:
+    """Read trace files of one job and derive everything from them.
+
+    `tables_dir` holds the lookup tables (`rules/_tables`). Raises InputError for files that cannot be
+    trusted at all: missing, truncated, damaged, foreign.
+    """
+    ranks = [summarize_rank(path, tables_dir=tables_dir) for path in paths]
+    ranks.sort(key=lambda item: (item.rank is None, item.rank or 0, item.file.name))
+    return TraceSummary(ranks=ranks, warnings=_about_set(ranks))
+
+
+def summarize_rank(path: Path, *, tables_dir: Path) -> RankTrace:
+    """Everything one trace file says."""
+    table = load_kernel_table(tables_dir)
+    trace = read_trace(path)
+    return derive(prepare(trace, table), path.name, tables_dir)
+
+
+def derive(context: Context, name: str, tables_dir: Path) -> RankTrace:
+    """The record of one prepared trace."""
+    trace = context.trace
+    regions = find_regions(context)
+    steps, gpu, launch = find_steps(context), gpu_time(context), launch_facts(context)
+    comm = communication(context)
+    device = find_device(context, tables_dir)
+    share, names = unclassified(context)
+    rank, world, backend = _distributed(trace)
+    return RankTrace(
+        file=_file(trace, name),
+        validity=judge(Judged(context, regions, steps, gpu, launch, comm)),
+        rank=rank,
+        world_size=world,
+        backend=backend,
+        device=device,
+        steps=steps,
+        gpu=gpu,
+        idle=idle_causes(context),
+        classes=class_times(context),
+        unclassified_frac=share,
+        unclassified_kernels=names,
+        tables=founding_tables(context),
+        launch=launch,
+        syncs=sync_facts(context),
+        communication=comm,
+        streams=streams(context),
+        regions=region_times(context, regions),
+        recompute=find_recompute(context, regions),
+        attention=attention_facts(context),
+        linear_attention=linear_attention_facts(context),
+        convolution=convolution_facts(context),
+        optimizer=optimizer_facts(context),
+        gemm=gemm_times(context),
+        flops=flop_facts(context, dtype_peaks(device), gpu.busy_ms if gpu is not None else None),
+        data_loading=data_loading(context),
+        copies=copies(context),
+        compile=compile_facts(context),
+        cpu=cpu_time(context),
+        memory=memory_facts(context),
+    )
+
+
+def _distributed(trace: Trace) -> tuple[int | None, int | None, str | None]:
+    info = trace.metadata.get("distributedInfo")
+    if not isinstance(info, dict):
+        return None, None, None
+    rank, world, backend = info.get("rank"), info.get("world_size"), info.get("backend")
+    return (
+        rank if isinstance(rank, int) else None,
+        world if isinstance(world, int) else None,
+        backend if isinstance(backend, str) else None,
+    )
+
+
+def _file(trace: Trace, name: str) -> TraceFile:
+    gpu = trace.gpu
+    base = trace.metadata.get("baseTimeNanoseconds")
+    by_category = {
+        category: count for (phase, category), count in sorted(trace.counts.items()) if phase == "X"
+    }
+    epoch = trace.origin_ns + base if isinstance(base, int) else trace.origin_ns
+    return TraceFile(
+        name=name,
+        plain_bytes=trace.plain_bytes,
+        events=trace.event_count,
+        events_by_category=by_category,
+        kernels=int((gpu.kind == Gpu.KERNEL).sum()),
+        memcpys=int((gpu.kind == Gpu.MEMCPY).sum()),
+        memsets=int((gpu.kind == Gpu.MEMSET).sum()),
+        cpu_ops=int((trace.host.kind == Host.OP).sum()),
+        has_shapes=any(shape.dims for shape in trace.shapes),
+        has_python_stacks=by_category.get("python_function", 0) > 0,
+        has_flow_events=any(phase in ("s", "f") for phase, _ in trace.counts),
+        start_unix_ns=epoch if epoch > 10**18 else None,
+    )
+
+
+def _about_set(ranks: list[RankTrace]) -> list[TraceWarning]:
+    """What is odd about several files together."""
+    found = []
+    numbers = [item.rank for item in ranks if item.rank is not None]
+    worlds = sorted({item.world_size for item in ranks if item.world_size is not None})
+    if len(numbers) != len(set(numbers)):
+        found.append(_caution("same_rank_twice", "two files carry the same rank number"))
+    if len(worlds) > 1:
+        found.append(_caution("different_jobs", f"world sizes differ: {worlds}"))
+    if len(ranks) > 1 and worlds and worlds[-1] > len(ranks):
+        text = f"{worlds[-1] - len(ranks)} of {worlds[-1]} ranks are not here"
+        found.append(TraceWarning(code="ranks_missing", severity="info", text=text))
+    return found
+
+
+def _caution(code: str, text: str) -> TraceWarning:
+    return TraceWarning(code=code, severity="caution", text=text)
