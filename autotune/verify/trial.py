@@ -22,6 +22,7 @@ from autotune.verify.evidence import parity_evidence
 from autotune.verify.launches import Bench, LaunchFunction, Request
 from autotune.verify.logged import read_logged_losses
 from autotune.verify.measure import measure
+from autotune.verify.memory import worst_case_bytes
 from autotune.verify.verdict import Session, conclude, find_failure, judge_parity
 
 if TYPE_CHECKING:
@@ -261,12 +262,11 @@ class _Comparison:
         if not observation.ranks:
             return
         software = observation.ranks[0].environment
-        self.session.arms = [
-            record.model_copy(update={"software": software})
-            if record.name == arm.name and record.software is None
-            else record
-            for record in self.session.arms
-        ]
+        place = self.arms.index(arm)
+        record = self.session.arms[place]
+        worst = max(record.worst_case_bytes or 0, worst_case_bytes(observation) or 0)
+        update = {"software": record.software or software, "worst_case_bytes": worst or None}
+        self.session.arms[place] = record.model_copy(update=update)
         if not self.session.machine:
             device = software.device_name or software.device_type
             cores = f", {software.cpu_cores:g} cores" if software.cpu_cores else ""

@@ -20,6 +20,7 @@ from autotune.records.verdict import (
 from autotune.verify import parity, stats
 from autotune.verify.figures import steadiness, step_ms, useful_tokens_per_s
 from autotune.verify.measure import measure
+from autotune.verify.memory import headroom_fault
 from autotune.verify.statistical import compare_statistical
 
 
@@ -101,12 +102,18 @@ def conclude(session: Session) -> Verdict:
     failure = find_failure(session.trials)
     lead = next(c for c in measured.contrasts if (c.reference, c.candidate) == (names[0], names[-1]))
     asked = session.settings.tier is not None
+    arms = [_with_figures(arm, session.trials) for arm in session.arms]
+    short = headroom_fault(arms[0], arms[-1])
     outcome = _outcome(failure, session.live, result, lead.outcome, asked=asked)
+    if short and outcome == "faster":
+        outcome = "out-of-memory-risk"
     spread = stats.interval(measured.pairs(names[0], names[-1]))
     floor = spread.half_width if session.settings.self_check and spread and spread.pairs > 1 else None
     return Verdict(
         outcome=outcome,
-        sentence=_sentence(outcome, failure, session.live, result, lead.sentence),
+        sentence=short or ""
+        if outcome == "out-of-memory-risk"
+        else _sentence(outcome, failure, session.live, result, lead.sentence),
         ratio=lead.ratio,
         interval=lead.interval,
         unit=lead.unit,
@@ -114,7 +121,7 @@ def conclude(session: Session) -> Verdict:
         pairs=lead.pairs,
         parity=result,
         contrasts=measured.contrasts,
-        arms=[_with_figures(arm, session.trials) for arm in session.arms],
+        arms=arms,
         trials=session.trials,
         blocks=measured.blocks,
         parity_evidence=session.evidence,
