@@ -89,7 +89,7 @@ class RankEvents:
                 except ValueError:
                     events.notes.append(f"an unreadable line in {folder.name}/events.jsonl was skipped")
                     continue
-                events._take(event.pop("kind", ""), event)
+                events._take(event.pop("event", ""), event)
         try:
             events.exit = json.loads((folder / "exit.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):

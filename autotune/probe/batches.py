@@ -7,6 +7,7 @@ repeats over several batches; a batch without any of these has `real = None` (un
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,8 +46,11 @@ class Batch:
     boundaries: tuple[str, ...] = ()
 
 
-def describe(batch: Any, torch: Any, pad_id: int | None = None) -> Batch | None:
-    """Describe a batch of any usual form: mapping, BatchEncoding, (named) tuple, list, object, tensor."""
+def describe(batch: Any, torch: Any, pad_id: int | None = None, ends_texts: bool = False) -> Batch | None:
+    """Describe a batch of any usual form: mapping, BatchEncoding, (named) tuple, list, object, tensor.
+
+    `ends_texts`: the pad id also ends every text, so the first one of a run is real.
+    """
     named, others = _named(batch, torch)
     if not named:
         return None
@@ -73,13 +77,13 @@ def describe(batch: Any, torch: Any, pad_id: int | None = None) -> Batch | None:
     if positions is not None and positions.device.type == "cpu" and positions.dim() >= 2:
         _count_packed(result, positions, mask, torch)
     if result.real is None:
-        _count_real(result, ids, mask, pad_id)
+        _count_real(result, ids, mask, pad_id, ends_texts)
     _count_supervised(result, named, ids_key, ids)
     return result
 
 
 def _named(batch: Any, torch: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Tensors of the batch by name (unnamed ones as #0, #1 ... in order), and the names of what is no tensor."""
+    """Tensors by name (unnamed ones as #0, #1 ... in order), and the names of what is no tensor."""
     data = getattr(batch, "data", None)
     if isinstance(data, Mapping) and not isinstance(batch, (Mapping, torch.Tensor)):
         batch = data
@@ -135,20 +139,20 @@ def _count_packed(result: Batch, positions: Any, mask: Any, torch: Any) -> None:
     lengths: list[int] = []
     for row in starts:
         begins = [*row.nonzero().flatten().tolist(), row.numel()]
-        lengths += [end - begin for begin, end in zip(begins, begins[1:], strict=False)]
+        lengths += [end - begin for begin, end in itertools.pairwise(begins)]
     result.lengths = lengths[:_MOST_LENGTHS]
     result.examples = len(lengths)
     result.real = result.tokens
 
 
-def _count_real(result: Batch, ids: Any, mask: Any, pad_id: int | None) -> None:
+def _count_real(result: Batch, ids: Any, mask: Any, pad_id: int | None, ends_texts: bool) -> None:
     if mask is not None:
         valid = mask != 0
     else:
         padding = pad_id if pad_id is not None else _learned_pad_id(ids)
         if padding is None:
             return
-        valid = _without_run(ids, padding)
+        valid = _without_run(ids, padding, ends_texts and pad_id is not None)
     lengths = valid.sum(dim=1)
     total = int(lengths.sum())
     result.real = total
@@ -162,16 +166,18 @@ def _count_real(result: Batch, ids: Any, mask: Any, pad_id: int | None) -> None:
         result.padding_side = "left" if left > right else "right"
 
 
-def _without_run(ids: Any, pad_id: int) -> Any:
-    """Positions outside a run of the pad id at either end of a row."""
+def _without_run(ids: Any, pad_id: int, keep_one: bool) -> Any:
+    """Positions outside a run of the pad id at a row's ends; `keep_one`: the run's first one is real."""
     other = (ids != pad_id).int()
     after_first = other.cumsum(dim=1) > 0
     before_last = other.flip(1).cumsum(dim=1).flip(1) > 0
+    if keep_one:
+        before_last[:, 1:] |= before_last[:, :-1].clone()
     return after_first & before_last
 
 
 def _learned_pad_id(ids: Any) -> int | None:
-    """An id that ended (or began) at least half of the other rows in a run of two or more, batch after batch."""
+    """An id that ended (or began) half of the other rows in a run of two or more, batch after batch."""
     if _tail_ids and _tail_ids.most_common(1)[0][1] >= _TIMES_SEEN:
         return _tail_ids.most_common(1)[0][0]
     rows = ids.shape[0]

@@ -1,4 +1,7 @@
-"""Start of the observer in one process: announce, decide, install the import hooks. No torch import here."""
+"""Start of the observer in one process: announce, decide, install the import hooks.
+
+No torch import here.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from .settings import load
 from .sink import Sink
 
 # module imported by the job -> module of ours whose install(module) then runs, in this order
-_HOOKS: tuple[tuple[str, str], ...] = (("torch", "hooks_torch"),)
+_HOOKS: tuple[tuple[str, str], ...] = (("argparse", "hook_cli"), ("torch", "hooks_torch"))
 
 
 def start(inject: str, chained: bool) -> None:
@@ -30,7 +33,7 @@ def start(inject: str, chained: bool) -> None:
     finder.on_fault = core.sink.fault
     finder.install()
     if settings.protect:
-        _install_optional("guard", settings, core.emit)
+        _install_guard(settings, core.emit)
     if not description["armed"]:
         core.reason = description["reason"]
         return
@@ -39,9 +42,10 @@ def start(inject: str, chained: bool) -> None:
         finder.when_imported(name, _Install(module))
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_after_fork)
-    from . import ending
+    from . import ending, hook_carriers
 
     ending.install()
+    hook_carriers.install_all()
 
 
 class _Install:
@@ -55,14 +59,25 @@ class _Install:
             importlib.import_module(f"{__package__}.{self.module}").install(target)
 
 
-def _install_optional(module: str, *args: Any) -> None:
-    """Call install(*args) of a part that a launch may go without."""
+def optional(module: str) -> Any:
+    """A part that a launch may go without; None when it is not there or does not load."""
     if importlib.util.find_spec(f"{__package__}.{module}") is None:
+        return None
+    try:
+        return importlib.import_module(f"{__package__}.{module}")
+    except Exception:
+        core.sink.fault(f"import of {module}")
+        return None
+
+
+def _install_guard(*args: Any) -> None:
+    guard = optional("guard")
+    if guard is None:
         return
     try:
-        importlib.import_module(f"{__package__}.{module}").install(*args)
+        guard.install(*args)
     except Exception:
-        core.sink.fault(f"{module}.install")
+        core.sink.fault("guard.install")
 
 
 def _after_fork() -> None:

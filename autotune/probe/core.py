@@ -6,6 +6,7 @@ A hook may fail (its traceback goes to faults.log) and its time is summed; neith
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,7 +30,7 @@ class Core:
         self.hook_ns = 0
         self.boot_s = 0.0
         self.parity: Any = None
-        self._depth = 0
+        self._thread = threading.local()
 
     def emit(self, kind: str, fields: dict[str, Any], urgent: bool = False) -> None:
         self.sink.emit(kind, fields, urgent)
@@ -43,14 +44,17 @@ core = Core()
 
 
 def hook(function: F) -> F:
-    """Run `function` as a hook: nothing while disarmed, errors logged, time added to `core.hook_ns`."""
+    """Run `function` as a hook: nothing while disarmed, errors logged, time added to `core.hook_ns`.
+
+    What a hook itself calls is not the job's doing: hooks inside a hook of the same thread do nothing.
+    """
+    thread = core._thread
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        if not core.active:
+        if not core.active or getattr(thread, "busy", False):
             return None
-        outermost = core._depth == 0
-        core._depth += 1
+        thread.busy = True
         start = perf_counter_ns()
         try:
             return function(*args, **kwargs)
@@ -58,9 +62,8 @@ def hook(function: F) -> F:
             core.sink.fault(function.__qualname__)
             return None
         finally:
-            core._depth -= 1
-            if outermost:
-                core.hook_ns += perf_counter_ns() - start
+            thread.busy = False
+            core.hook_ns += perf_counter_ns() - start
 
     return run  # type: ignore[return-value]
 

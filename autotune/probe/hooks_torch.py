@@ -1,38 +1,88 @@
-"""Hooks on torch itself, installed when `import torch` has ended: backward, optimizers, DataLoader, ranks."""
+"""Hooks on torch that steps need, installed once `import torch` has ended: backward, optimizers, ranks.."""
 
 from __future__ import annotations
 
 import functools
+import sys
 from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
 
-from . import batches, finder, ranks, stop
+from . import (
+    checkpoint_facts,
+    compile_watch,
+    evaluation,
+    finder,
+    hook_calls,
+    hook_loader,
+    hook_phases,
+    models,
+    ranks,
+    sharding_facts,
+    sites,
+    stop,
+    wrapping,
+)
 from .core import call_parity, core, hook
 from .steps import steps
 
+_backward_seen = False
+
 
 def install(torch: ModuleType) -> None:
+    """Everything that is hooked on torch; what only `profile` mode needs is installed by the callee."""
+    wrapping.use_torch(torch)
+    _make_parity()
     _backward(torch)
-    _optimizers(torch)
-    _loader(torch)
-    torch.cuda._lazy_call(ranks.cuda_started)
+    _optimizers()
+    hook_calls.install(torch)
+    hook_loader.install(torch)
+    hook_phases.install(torch)
+    finder.when_imported("torch.utils.checkpoint", checkpoint_facts.install)
     finder.when_imported("torch.distributed.distributed_c10d", _process_group)
+    finder.when_imported("triton.compiler.compiler", compile_watch.install_triton)
+    finder.when_imported("triton.runtime.autotuner", compile_watch.install_autotuner)
+    if core.settings.full:
+        from . import hook_models, hook_reads
+
+        hook_reads.install(torch)
+        finder.when_imported("transformers.modeling_utils", hook_models.install_modeling)
+        finder.when_imported("transformers.models.auto.auto_factory", hook_models.install_auto)
+        finder.when_imported("transformers.configuration_utils", hook_models.install_configuration)
+    torch.cuda._lazy_call(ranks.cuda_started)
+
+
+def _make_parity() -> None:
+    if core.settings.mode != "parity":
+        return
+    from .boot import optional
+
+    module = optional("parity")
+    if module is None:
+        return
+    try:
+        core.parity = module.Parity(core.settings, core.emit)
+    except Exception:
+        core.sink.fault("parity.Parity")
 
 
 def _backward(torch: Any) -> None:
     @hook
     def begins(tensors: Any) -> None:
         stop.check()
-        if steps.backward_begins():
-            if core.rank is None or not steps.index:
-                _first_backward()
-            call_parity("before_backward", tensors)
+        if not steps.backward_begins():
+            return
+        _first_backward(torch)
+        models.training_in_mode()
+        evaluation.over()
+        sharding_facts.backward_begins()
+        call_parity("before_backward", tensors)
+        if core.settings.full:
+            sites.record("backward", "torch.Tensor.backward", frame=sys._getframe(2))
 
     @hook
     def ended(completed: bool) -> None:
-        steps.backward_ended(completed)
-        if completed and not steps._backward_depth:
+        if steps.backward_ended(completed):
             call_parity("after_backward")
 
     original_method = torch.Tensor.backward
@@ -64,70 +114,35 @@ def _backward(torch: Any) -> None:
     torch.autograd.backward = function
 
 
-_backward_seen = False
-
-
-def _first_backward() -> None:
+def _first_backward(torch: Any) -> None:
     global _backward_seen
+    if _backward_seen:
+        return
+    _backward_seen = True
     ranks.promote("backward")
-    if not _backward_seen:
-        _backward_seen = True
-        core.emit("first_backward", {"at_s": perf_counter_ns() / 1e9})
+    models.before_training(torch, at_backward=True)
+    core.emit("first_backward", {"at_s": perf_counter_ns() / 1e9})
 
 
-def _optimizers(torch: Any) -> None:
-    optimizer_module = __import__("sys").modules["torch.optim.optimizer"]
+def _optimizers() -> None:
+    module: Any = sys.modules["torch.optim.optimizer"]
 
     @hook
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         stop.check()
         ranks.promote("optimizer step")
+        models.remember_optimizer(optimizer)
         call_parity("before_optimizer", optimizer)
+        if core.settings.full:
+            sites.record("optimizer_step", "torch.optim.Optimizer.step", frame=sys._getframe(2))
         steps.optimizer_begins()
 
     @hook
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         steps.optimizer_ended()
 
-    optimizer_module.register_optimizer_step_pre_hook(before)
-    optimizer_module.register_optimizer_step_post_hook(after)
-
-
-def _loader(torch: Any) -> None:
-    base = torch.utils.data.dataloader._BaseDataLoaderIter
-    original = base.__next__
-
-    @hook
-    def loaded(batch: Any, wait_ns: int) -> None:
-        stop.check()
-        evaluation = not torch.is_grad_enabled()
-        described = None if evaluation else batches.describe(batch, torch)
-        if not evaluation:
-            call_parity("batch", batch)
-        steps.loaded(described, wait_ns, evaluation)
-
-    @hook
-    def begins() -> None:
-        steps.activity()
-
-    @functools.wraps(original)
-    def next_batch(self: Any) -> Any:
-        begins()
-        start = perf_counter_ns()
-        batch = original(self)
-        loaded(batch, perf_counter_ns() - start)
-        return batch
-
-    base.__next__ = next_batch
-    worker = torch.utils.data._utils.worker
-    original_worker = worker._worker_loop
-
-    @functools.wraps(original_worker)
-    def worker_loop(*args: Any, **kwargs: Any) -> Any:
-        core.disarm("DataLoader worker")
-        return original_worker(*args, **kwargs)
-
-    worker._worker_loop = worker_loop
+    module.register_optimizer_step_pre_hook(before)
+    module.register_optimizer_step_post_hook(after)
 
 
 def _process_group(module: Any) -> None:
@@ -144,6 +159,6 @@ def _process_group(module: Any) -> None:
         return result
 
     module.init_process_group = init_process_group
-    distributed = __import__("sys").modules.get("torch.distributed")
-    if distributed is not None:
-        distributed.init_process_group = init_process_group  # type: ignore[attr-defined]
+    package: Any = sys.modules.get("torch.distributed")
+    if package is not None:
+        package.init_process_group = init_process_group

@@ -2,26 +2,88 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import resource
 import sys
 from typing import Any
 
+from . import (
+    checkpoint_facts,
+    compile_watch,
+    environment,
+    flag_facts,
+    forward_calls,
+    hook_calls,
+    hook_loader,
+    models,
+    optimizer_facts,
+    sharding_facts,
+    sites,
+    tracing,
+)
 from .core import core
 
-_MEMORY_EVERY = 16  # steps
+_EVERY = 16  # steps between reports of what grows
+_NO_LOADER_AFTER = 2  # steps without a DataLoader batch
 
 
-def at_boundary(index: int, done: bool) -> None:
+def at_boundary(index: int, window_began: bool, done: bool) -> None:
+    """`index` steps have ended; `done`: the job is stopped right after this.
+
+    Inside a window nothing is reported besides the steps, so that no timed step pays for it.
+    """
+    torch: Any = sys.modules["torch"]
+    forward_calls.poll()
     if index == 1:
-        from . import environment
-
         environment.report()
-    if index in (1, 2) or done or index % _MEMORY_EVERY == 0:
-        memory()
+        fingerprint()
+    if index in (1, 3) or done:
+        whole(torch)
+    if index in (1, 2) or window_began or done or (index % _EVERY == 0 and core.settings.mode == "watch"):
+        growing()
 
 
 def at_end() -> None:
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and models.root() is not None:
+        whole(torch)
+    growing()
+
+
+def whole(torch: Any) -> None:
+    """Facts of the model and what is around it; each guarded, one that fails leaves the others."""
+    root = models.root()
+    parts: list[tuple[str, Any]] = [
+        ("model", lambda: models.emit_facts(torch)),
+        ("sharding", lambda: core.emit("sharding", sharding_facts.collect(root))),
+        ("checkpointing", lambda: core.emit("checkpointing", checkpoint_facts.collect())),
+        ("flags", lambda: core.emit("flags", flag_facts.collect(torch, tracing.running()))),
+        ("optimizers", _optimizers),
+    ]
+    for name, part in parts:
+        try:
+            part()
+        except Exception:
+            core.sink.fault(f"facts of {name}")
+
+
+def _optimizers() -> None:
+    for number, optimizer in enumerate(models.optimizers()):
+        core.emit("optimizer", optimizer_facts.collect(number, optimizer))
+
+
+def growing() -> None:
+    """Counts and peaks, sent again so that a killed job leaves recent ones."""
     memory()
+    hook_loader.report()
+    sites.report_counts()
+    values = {**hook_calls.counts, **compile_watch.counters()}
+    reads: Any = sys.modules.get(f"{__package__}.hook_reads")
+    if reads is not None:
+        values["device_reads"] = float(reads.reads)
+        values["device_read_ms"] = round(reads.wait_ns / 1e6, 4)
+    core.emit("counters", {"values": values})
 
 
 def memory() -> None:
@@ -32,7 +94,8 @@ def memory() -> None:
     try:
         if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
             stats = torch.cuda.memory_stats()
-            found["device_bytes"] = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+            properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+            found["device_bytes"] = properties.total_memory
             found["peak_allocated_bytes"] = stats.get("allocated_bytes.all.peak")
             found["peak_reserved_bytes"] = stats.get("reserved_bytes.all.peak")
             found["allocator_retries"] = stats.get("num_alloc_retries")
@@ -40,3 +103,20 @@ def memory() -> None:
     except Exception:
         core.sink.fault("memory")
     core.emit("memory", found)
+
+
+def fingerprint() -> None:
+    """Digest of the files the parent asked about, as this process has them loaded."""
+    if not core.settings.fingerprint_files:
+        return
+    loaded = {
+        os.path.realpath(path)
+        for module in list(sys.modules.values())
+        if isinstance(path := getattr(module, "__file__", None), str)
+    }
+    files = {}
+    for path in sorted(core.settings.fingerprint_files):
+        digest = sites.digest(path) if os.path.realpath(path) in loaded else "not loaded"
+        files[os.path.basename(path)] = digest or "unreadable"
+    text = "\n".join(f"{name}:{digest}" for name, digest in sorted(files.items()))
+    core.emit("fingerprint", {"digest": hashlib.sha256(text.encode()).hexdigest(), "files": files})

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Settings:
-    """See docs/architecture.md for the fields' meaning; keys of the file that are not listed here are ignored."""
+    """What the launch side decided; keys of the file that are not listed here are ignored."""
 
     folder: str  # absolute launch folder: hello/ and raw/ lie below it
     mode: str = "timing"  # profile | timing | parity | watch

@@ -38,7 +38,7 @@ class Sink:
         self._lock = threading.RLock()
 
     def emit(self, kind: str, fields: dict[str, Any], urgent: bool = False) -> None:
-        line = json.dumps({"kind": kind, **fields}, separators=(",", ":"), default=_plain).encode() + b"\n"
+        line = json.dumps({"event": kind, **fields}, separators=(",", ":"), default=_plain).encode() + b"\n"
         with self._lock:
             if self._fd is None and len(self._lines) >= _MAX_WAITING:
                 return

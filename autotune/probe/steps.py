@@ -7,13 +7,16 @@ accumulation, closures and an optimizer inside the backward all come out as one 
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from time import perf_counter_ns
 from typing import Any
 
-from . import windows
+from . import checkpoint_facts, compile_watch, device_clock, forward_calls, sharding_facts, windows
 from .batches import Batch
 from .core import call_parity, core
+
+_NO_LOADER_STEPS = 2  # after so many steps without a loader's batch the model's calls are counted
 
 
 class Steps:
@@ -34,6 +37,7 @@ class Steps:
         self._calls_seen: list[int] = []  # optimizer calls of the last steps
         self._fetch_ratio: deque[tuple[int, int]] = deque(maxlen=6)
         self._backward_depth = 0
+        self._without_loader = 0
 
     def activity(self) -> None:
         """Something of the training loop happens: the first step begins no later than here."""
@@ -61,13 +65,21 @@ class Steps:
         self.activity()
         return True
 
-    def backward_ended(self, completed: bool) -> None:
+    def backward_ended(self, completed: bool) -> bool:
+        """Returns True when the outermost call has ended well."""
         self._backward_depth = max(0, self._backward_depth - 1)
         if self._backward_depth or not completed:
-            return
+            return False
         self.backwards += 1
         if self.waiting:
             self.used.append(self.waiting.popleft())
+        return True
+
+    def called(self, batch: Batch | None) -> None:
+        """A training call of the model, in a job without a DataLoader."""
+        self.close_if_over()
+        if batch is not None:
+            self.waiting.append(batch)
 
     def optimizer_begins(self) -> None:
         self.activity()
@@ -103,6 +115,10 @@ class Steps:
         tags = set(self.tags)
         if self.index == 1:
             tags.add("first")
+        if compile_watch.step_ended(self.index):
+            tags.add("compile")
+        checkpoint_facts.step_ended(self.backwards)
+        sharding_facts.step_ended()
         tags |= windows.tags(self.index)
         hook_ns = core.hook_ns
         step: dict[str, Any] = {
@@ -127,12 +143,16 @@ class Steps:
                 if all(value is not None for value in values):
                     step[name] = sum(values)
             step["shapes"] = [batch.shape for batch in batches][:64]
+        self._without_loader = 0 if self.fetched else self._without_loader + 1
+        if self._without_loader == _NO_LOADER_STEPS and self.index == _NO_LOADER_STEPS:
+            forward_calls.no_loader()
         self._calls_seen = [*self._calls_seen[-3:], self.optimizer_calls]
         self._fetch_ratio.append((self.fetched, self.backwards))
         self._hook_ns_before = hook_ns
         self.tags.clear()
         self.backwards = self.optimizer_calls = self.optimizer_ns = self.loader_ns = self.fetched = 0
         core.emit("step", step)
+        device_clock.mark(sys.modules["torch"], self.index)
         call_parity("step_end", self.index)
         windows.boundary(self.index, (end - previous_end) / 1e9, tags)
 

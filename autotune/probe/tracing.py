@@ -1,5 +1,5 @@
 """The profiler window: one step to start the profiler up, then the profiled steps, exported before the job
-goes on..
+goes on.......
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ def start(steps: int) -> None:
         core.sink.fault("profiler start")
         core.emit("note", {"text": "the profiler did not start: no trace was recorded"})
         _profiler = None
+
+
+def running() -> bool:
+    return _profiler is not None
 
 
 def step() -> None:

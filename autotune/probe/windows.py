@@ -56,14 +56,17 @@ def boundary(index: int, duration_s: float, step_tags: set[str]) -> None:
     if "first" not in step_tags:
         _recent.append(duration_s)
         del _recent[:-32]
+    marked = len(_marked)
     if mode in ("profile", "timing"):
         _advance(index)
     last = _last_step()
     _progress(index, last)
     from . import report
 
-    report.at_boundary(index, done=last is not None and index >= last)
+    report.at_boundary(index, len(_marked) > marked, done=last is not None and index >= last)
     core.sink.flush()
+    if index == last and index >= 1 and core.settings.mode != "parity":
+        _mark("done", index)
     if last is not None and index >= last and core.settings.stop != "never":
         call_parity("finish")
         stop.stop()
@@ -96,8 +99,6 @@ def _advance(index: int) -> None:
             tracing.start(core.settings.profile_steps)
         elif index > first:
             tracing.step()
-    if index == _last_step():
-        _mark("done", index)
 
 
 def _decide(index: int) -> _Plan | None:

@@ -32,12 +32,12 @@ class StepRecord(Record):
     loader_wait_ms: float | None = None
     optimizer_ms: float | None = None
     hook_ms: float = 0.0  # time spent in our own hooks, part of duration_ms
-    device_ms: float | None = None  # the same step on the device's own clock; host time can run ahead of it
+    device_ms: float | None = None  # the same step by the device's clock; the host can run ahead of it
     tags: list[StepTag] = Field(default_factory=list)
 
 
 class WindowRecord(Record):
-    """A window of steps begins (or the last one ends). Two synchronised clocks give a window's true length."""
+    """A window of steps begins, or the last one ends; two synchronised clocks give a window's true length."""
 
     name: Literal["timing", "profile", "done"]
     begins_after: int  # step index
@@ -66,6 +66,7 @@ class ModelRecord(Record):
     parameters: int
     trainable_parameters: int
     embedding_parameters: int | None = None
+    embedding_tied: bool | None = None  # the output head uses the same table, so it does compute
     parameter_dtypes: dict[str, int] = Field(default_factory=dict)  # dtype -> elements (global)
     local_parameter_bytes: int | None = None
     layers: int | None = None

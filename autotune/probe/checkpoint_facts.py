@@ -1,0 +1,72 @@
+"""Activation checkpointing as it runs: counted in torch's implementation, described from the model."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from . import models, sites
+from .core import core
+from .wrapping import observe
+
+_recompute = {"plain": 0, "reentrant": 0}  # checkpointed forwards since the last step
+_last: dict[str, Any] = {}
+
+
+def install(module: Any) -> None:
+    """`module`: torch.utils.checkpoint. `checkpoint` itself stays: torch.compile knows it by identity."""
+    observe(module, "_checkpoint_without_reentrant_generator", before=_plain)
+    observe(module, "check_backward_validity", before=_reentrant)
+
+
+def _plain(original: Any, args: Any, kwargs: Any) -> None:
+    _count("plain")
+
+
+def _reentrant(original: Any, args: Any, kwargs: Any) -> None:
+    _count("reentrant")
+
+
+def _count(kind: str) -> None:
+    _recompute[kind] += 1
+    if core.settings.full and sum(_recompute.values()) <= 2:
+        sites.record("checkpoint_enable", "torch.utils.checkpoint.checkpoint", frame=sys._getframe(2))
+
+
+def step_ended(backwards: int) -> None:
+    """Keep the counts of the step that ended, per micro-batch."""
+    global _last
+    total = sum(_recompute.values())
+    if total:
+        _last = {"reentrant": _recompute["reentrant"] > 0, "layers": max(1, round(total / max(1, backwards)))}
+    _recompute["plain"] = _recompute["reentrant"] = 0
+
+
+def collect() -> dict[str, Any]:
+    """Fields of CheckpointingRecord: what ran; when nothing ran, what the model is set to."""
+    root = models.root()
+    modules = list(root.modules()) if root is not None else []
+    wrapped = [m for m in modules if type(m).__name__ == "CheckpointWrapper"]
+    switched = [m for m in modules if m.__dict__.get("gradient_checkpointing") is True]
+    if wrapped:
+        kind = "torch-wrapper"
+    elif switched:
+        kind = "transformers"
+    elif _deepspeed():
+        kind = "deepspeed"
+    else:
+        kind = "torch-function"
+    if not _last and not wrapped and not switched:
+        return {"enabled": False}
+    found: dict[str, Any] = {"enabled": True, "kind": kind, **_last}
+    if not _last:
+        found["layers"] = len(wrapped) or len(switched)
+        if switched:
+            function = getattr(switched[0], "_gradient_checkpointing_func", None)
+            found["reentrant"] = getattr(function, "keywords", {}).get("use_reentrant")
+    return found
+
+
+def _deepspeed() -> bool:
+    module: Any = sys.modules.get("deepspeed.runtime.activation_checkpointing.checkpointing")
+    return module is not None and bool(module.is_configured())

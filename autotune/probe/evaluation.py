@@ -1,0 +1,60 @@
+"""Evaluation between training steps: recognised, timed as a phase, kept out of the training batches."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import Any
+
+from . import models
+from .core import core
+
+_begin_ns = 0
+_last_ns = 0
+_inside = 0  # depth of an evaluation call of a trainer
+
+
+def is_evaluation(torch: Any) -> bool:
+    """Gradients are off, a trainer evaluates, or the model is in eval mode (and is not trained that way)."""
+    return _inside > 0 or not torch.is_grad_enabled() or models.in_eval_mode()
+
+
+def enter() -> None:
+    global _inside
+    _inside += 1
+    fetched()
+
+
+def leave() -> None:
+    global _inside
+    _inside = max(0, _inside - 1)
+    fetched()
+    if _inside == 0:
+        over()
+
+
+def fetched() -> None:
+    """A batch of an evaluation arrived."""
+    global _begin_ns, _last_ns
+    _last_ns = perf_counter_ns()
+    if not _begin_ns:
+        _begin_ns = _last_ns
+
+
+def over() -> None:
+    """Training goes on: report the evaluation that went before."""
+    global _begin_ns, _last_ns
+    if not _begin_ns or _inside:
+        return
+    from .steps import steps
+
+    end = perf_counter_ns()
+    core.emit(
+        "phase",
+        {
+            "kind": "evaluation",
+            "start_s": _begin_ns / 1e9,
+            "duration_ms": round((end - _begin_ns) / 1e6, 3),
+        },
+    )
+    steps.tags.add("evaluation")
+    _begin_ns = _last_ns = 0

@@ -1,0 +1,37 @@
+"""Switches of torch, Python and the environment that change speed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+_VERBOSE = {
+    "TORCH_LOGS": (),
+    "NCCL_DEBUG": ("INFO", "TRACE"),
+    "TORCH_DISTRIBUTED_DEBUG": ("INFO", "DETAIL"),
+    "TORCH_CPP_LOG_LEVEL": ("INFO",),
+    "TORCHDYNAMO_VERBOSE": ("1",),
+    "TORCH_SHOW_CPP_STACKTRACES": ("1",),
+}
+
+
+def collect(torch: Any, own_profiler: bool) -> dict[str, Any]:
+    """Fields of FlagsRecord. `own_profiler`: ours runs, so an active profiler says nothing about the job."""
+    found: dict[str, Any] = {
+        "anomaly_detection": torch.is_anomaly_enabled(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "launch_blocking": os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
+        "debugger": sys.gettrace() is not None or "pydevd" in sys.modules or "debugpy" in sys.modules,
+        "profiler_active": not own_profiler and bool(torch.autograd._profiler_enabled()),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "verbose_logs": [
+            name
+            for name, loud in _VERBOSE.items()
+            if (value := os.environ.get(name)) and (not loud or value.upper() in loud)
+        ],
+        "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
+    }
+    if torch.cuda.is_available():
+        found["tf32_allowed"] = bool(torch.backends.cuda.matmul.allow_tf32)
+    return found

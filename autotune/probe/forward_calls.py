@@ -1,0 +1,196 @@
+"""What reaches the outermost model's forward, seen by a hook on that one module for its first training calls.
+
+Under torch.compile's tracing the hook returns at once. Values on a device are never waited for: a reduction
+is copied to the CPU in the background and read when it has arrived.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import weakref
+from typing import Any
+
+from . import batches, models, sites
+from .core import call_parity, core, hook
+
+_CALLS = 4  # training calls that are described
+_seen = 0
+_handles: list[Any] = []
+_watched: Any = None
+_pending: list[tuple[str, Any, Any]] = []  # (field, CPU copy, event) on their way from the device
+_record: dict[str, Any] = {}
+_names: list[str] = []
+feeds_steps = False  # no DataLoader: batches are counted from the calls
+
+
+def watch(torch: Any, model: Any) -> None:
+    """Hook the module the loop calls. A model compiled in place is hooked around its compiled call."""
+    global _watched, _names
+    _watched = weakref.ref(model)
+    _names = _parameters(models.unwrap(model))
+    if model.__dict__.get("_compiled_call_impl") is not None:
+        original = model._compiled_call_impl
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            _before(model, args, kwargs)
+            result = original(*args, **kwargs)
+            _after(model, args, kwargs, result)
+            return result
+
+        model._compiled_call_impl = call
+        return
+    _handles.append(model.register_forward_pre_hook(_pre_hook, prepend=True, with_kwargs=True))
+    if core.parity is not None:
+        _handles.append(model.register_forward_hook(_post_hook, with_kwargs=True))
+
+
+def _pre_hook(module: Any, args: Any, kwargs: Any) -> None:
+    if sys.modules["torch"].compiler.is_compiling():
+        return
+    _before(module, args, kwargs)
+
+
+def _post_hook(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+    if sys.modules["torch"].compiler.is_compiling():
+        return
+    _after(module, args, kwargs, output)
+
+
+@hook
+def _before(module: Any, args: Any, kwargs: Any) -> None:
+    """`module`: the root; a copy of it (an averaged model, say) that inherited the hook is ignored."""
+    global _seen
+    torch = sys.modules["torch"]
+    if _watched is None or module is not _watched() or not torch.is_grad_enabled() or models.in_eval_mode():
+        return
+    from .steps import steps
+
+    steps.activity()
+    call_parity("before_forward", module, args, kwargs)
+    if feeds_steps:
+        steps.called(batches.describe(_bound(args, kwargs), torch, *models.padding()))
+    if _seen >= _CALLS:
+        if not feeds_steps and core.parity is None and steps.index > 2:
+            _remove()
+        return
+    _seen += 1
+    if core.settings.full:
+        sites.record("model_call", _callee(module), frame=sys._getframe(1))
+    _describe(torch, _bound(args, kwargs), kwargs)
+
+
+@hook
+def _after(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+    torch = sys.modules["torch"]
+    if _watched is None or module is not _watched() or not torch.is_grad_enabled() or models.in_eval_mode():
+        return
+    call_parity("after_forward", module, args, kwargs, output)
+
+
+def _remove() -> None:
+    for handle in _handles:
+        handle.remove()
+    _handles.clear()
+
+
+def no_loader() -> None:
+    """Called when steps pass without a DataLoader: count the tokens from the calls instead."""
+    global feeds_steps
+    feeds_steps = bool(_handles)
+
+
+def _callee(module: Any) -> str:
+    kind = models.class_of(models.unwrap(module))
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _parameters(model: Any) -> list[str]:
+    try:
+        return list(inspect.signature(models.class_of(model).forward).parameters)[1:]
+    except (TypeError, ValueError):
+        return []
+
+
+def _bound(args: Any, kwargs: Any) -> dict[str, Any]:
+    """Arguments by name; a single mapping given by position counts as named arguments."""
+    found: dict[str, Any] = {}
+    for position, value in enumerate(args):
+        found[_names[position] if position < len(_names) else f"#{position}"] = value
+    found.update(kwargs)
+    return found
+
+
+def _describe(torch: Any, named: dict[str, Any], kwargs: dict[str, Any]) -> None:
+    given = {name: value for name, value in named.items() if value is not None}
+    mask, positions = given.get("attention_mask"), given.get("position_ids")
+    _record.update(
+        {
+            "keys": list(given),
+            "attention_mask": mask is not None,
+            "boundary_arguments": [key for key in batches.BOUNDARY_KEYS if key in given],
+            "use_cache_argument": given["use_cache"] if isinstance(given.get("use_cache"), bool) else None,
+            "autocast_dtype": autocast(torch),
+        }
+    )
+    if isinstance(mask, torch.Tensor) and mask.dim() == 2:
+        _fetch(torch, "attention_mask_all_ones", (mask != 0).all(), all)
+    if isinstance(positions, torch.Tensor) and positions.dim() >= 2 and positions.shape[-1] > 1:
+        _fetch(torch, "position_ids_restart", (positions[..., 1:] <= positions[..., :-1]).any(), any)
+    if not _pending:
+        core.emit("forward", _record)
+
+
+def _fetch(torch: Any, name: str, value: Any, merge: Any) -> None:
+    """Bring one truth value to the CPU without waiting for the device."""
+    value = value.detach()
+    if value.device.type == "cpu":
+        _merge(name, bool(value), merge)
+        return
+    if value.device.type != "cuda":
+        return
+    target = torch.empty((), dtype=torch.bool, pin_memory=True)
+    target.copy_(value, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record()
+    _pending.append((name, target, (event, merge)))
+
+
+def _merge(name: str, value: bool, merge: Any) -> None:
+    known = _record.get(name)
+    _record[name] = value if known is None else merge((known, value))
+
+
+def poll() -> None:
+    """At a step's end: take what has arrived from the device."""
+    if not _pending:
+        return
+    left = []
+    for name, target, (event, merge) in _pending:
+        if event.query():
+            _merge(name, bool(target), merge)
+        else:
+            left.append((name, target, (event, merge)))
+    _pending[:] = left
+    if not left:
+        core.emit("forward", _record)
+
+
+def autocast(torch: Any) -> str:
+    """Format of torch.autocast for the model: the loop's own context, or accelerate's around the forward."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = None
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+    else:
+        state: Any = sys.modules.get("accelerate.state")
+        shared = state.AcceleratorState._shared_state if state is not None else {}
+        model = models.root()
+        wrapped = model is not None and any(
+            "_original_forward" in module.__dict__ for module in (model, models.unwrap(model))
+        )
+        precision = str(shared.get("_mixed_precision", "no"))
+        if wrapped and precision in ("bf16", "fp16"):
+            return precision
+    names = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+    return names.get(dtype, "none")

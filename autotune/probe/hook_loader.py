@@ -1,0 +1,174 @@
+"""DataLoader: its arguments and call site, every batch it gives to the loop, and the wait for it."""
+
+from __future__ import annotations
+
+import functools
+import io
+import pickle
+import time
+from time import perf_counter_ns
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from . import batches, evaluation, models, sites, stop
+from .core import call_parity, core, hook
+from .steps import steps
+from .wrapping import observe
+
+_site_of: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+_loader_of: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # iterator -> loader
+_records: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+_MOST_LENGTHS = 512
+_PICKLE_BYTES = 64 << 20
+_PICKLE_S = 0.5
+
+
+def install(torch: Any) -> None:
+    module = torch.utils.data.dataloader
+    if core.settings.full:
+        observe(module.DataLoader, "__init__", after=_made)
+    observe(module.DataLoader, "__iter__", after=_iterated)
+    _next(torch, module._BaseDataLoaderIter)
+    worker = torch.utils.data._utils.worker
+    original_worker = worker._worker_loop
+
+    @functools.wraps(original_worker)
+    def worker_loop(*args: Any, **kwargs: Any) -> Any:
+        core.disarm("DataLoader worker")
+        return original_worker(*args, **kwargs)
+
+    worker._worker_loop = worker_loop
+
+
+def _made(original: Any, args: Any, kwargs: Any, result: Any, elapsed_ns: int) -> None:
+    seen = sites.record("loader", "torch.utils.data.DataLoader", original, args[1:], kwargs)
+    if seen is not None:
+        _site_of[args[0]] = seen.id
+
+
+def _iterated(original: Any, args: Any, kwargs: Any, result: Any, elapsed_ns: int) -> None:
+    if type(result).__module__ == "torch.utils.data.dataloader":
+        _loader_of[result] = args[0]
+
+
+def _next(torch: Any, base: Any) -> None:
+    original = base.__next__
+
+    @hook
+    def begins() -> None:
+        stop.check()
+        steps.activity()
+
+    @hook
+    def loaded(iterator: Any, batch: Any, wait_ns: int) -> None:
+        if evaluation.is_evaluation(torch):
+            evaluation.fetched()
+            steps.loaded(None, wait_ns, evaluation=True)
+            return
+        models.before_training(torch)
+        described = batches.describe(batch, torch, *models.padding())
+        call_parity("batch", batch)
+        steps.loaded(described, wait_ns, evaluation=False)
+        _note(torch, iterator, described)
+
+    @functools.wraps(original)
+    def next_batch(self: Any) -> Any:
+        begins()
+        start = perf_counter_ns()
+        batch = original(self)
+        loaded(self, batch, perf_counter_ns() - start)
+        return batch
+
+    base.__next__ = next_batch
+
+
+def _note(torch: Any, iterator: Any, batch: batches.Batch | None) -> None:
+    """One record per loader; example lengths and the padding side are sampled from the first batches."""
+    loader = _loader_of.get(iterator)
+    if loader is None:
+        return
+    record = _records.get(loader)
+    if record is None:
+        record = _records[loader] = _describe(torch, loader, len(_records))
+        core.emit("loader", record)
+    if batch is None or len(record["example_lengths"]) >= _MOST_LENGTHS or not batch.lengths:
+        return
+    record["example_lengths"] += batch.lengths
+    if record["padding_side"] in (None, "none"):
+        record["padding_side"] = batch.padding_side
+    record["batches_sampled"] += 1
+
+
+def report() -> None:
+    """Send the loaders again with what the batches showed meanwhile."""
+    for record in list(_records.values()):
+        core.emit("loader", {k: v for k, v in record.items() if k != "batches_sampled"})
+
+
+def _describe(torch: Any, loader: Any, number: int) -> dict[str, Any]:
+    sampler = getattr(loader, "sampler", None)
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    standard = type(batch_sampler).__name__ == "BatchSampler"
+    iterable = isinstance(loader.dataset, torch.utils.data.IterableDataset)
+    collate = getattr(loader, "collate_fn", None)
+    return {
+        "key": f"loader-{number}",
+        "batch_size": getattr(loader, "batch_size", None) or getattr(batch_sampler, "batch_size", None),
+        "num_workers": loader.num_workers,
+        "pin_memory": bool(loader.pin_memory),
+        "persistent_workers": bool(loader.persistent_workers),
+        "prefetch_factor": loader.prefetch_factor,
+        "drop_last": bool(loader.drop_last or getattr(batch_sampler, "drop_last", False)),
+        "iterable": iterable,
+        "picklable": _picklable(loader) if core.settings.full else None,
+        "examples": None if iterable else _length(loader.dataset),
+        "batches": _length(loader),
+        "sampler": type(sampler if standard or batch_sampler is None else batch_sampler).__name__,
+        "collate": getattr(collate, "__qualname__", type(collate).__name__),
+        "padding_side": None,
+        "example_lengths": [],
+        "batches_sampled": 0,
+        "site": _site_of.get(loader),
+    }
+
+
+def _length(value: Any) -> int | None:
+    try:
+        return len(value)
+    except Exception:
+        return None
+
+
+class _Limit(Exception):
+    """The object is too large or too slow to try in full."""
+
+
+class _Nowhere(io.RawIOBase):
+    """Takes bytes, keeps none, and gives up at a size or time limit."""
+
+    def __init__(self) -> None:
+        self.left = _PICKLE_BYTES
+        self.until = time.monotonic() + _PICKLE_S
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        size = len(data)
+        self.left -= size
+        if self.left < 0 or time.monotonic() > self.until:
+            raise _Limit
+        return size
+
+
+def _picklable(loader: Any) -> bool | None:
+    """Whether data set and collator can be sent to a worker process; None when that takes too long to try."""
+    try:
+        pickler = pickle.Pickler(_Nowhere(), protocol=pickle.HIGHEST_PROTOCOL)
+        pickler.dump((loader.collate_fn, getattr(loader, "worker_init_fn", None)))
+        pickler.dump(loader.dataset)
+        return True
+    except _Limit:
+        return None
+    except Exception:
+        return False

@@ -1,0 +1,79 @@
+"""Device values read by user code: which line, how often, how long the CPU waited there."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from time import perf_counter_ns
+from typing import Any
+
+from . import frames, sites
+from .core import core, hook
+from .wrapping import _MARK
+
+_METHODS = (
+    "item",
+    "tolist",
+    "cpu",
+    "numpy",
+    "__float__",
+    "__int__",
+    "__bool__",
+    "__index__",
+    "__format__",
+    "__repr__",
+)
+reads = 0
+wait_ns = 0
+_inside = False
+
+
+def install(torch: Any) -> None:
+    for name in _METHODS:
+        original = getattr(torch.Tensor, name, None)
+        if original is not None and not getattr(original, _MARK, False):
+            setattr(torch.Tensor, name, _reader(torch, name, original))
+
+
+def _reader(torch: Any, name: str, original: Any) -> Any:
+    compiling = torch.compiler.is_compiling
+    is_user = frames.is_user
+    here = sys._getframe
+
+    @functools.wraps(original)
+    def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _inside or compiling() or not core.active or not is_user(here(1).f_code.co_filename):
+            return original(self, *args, **kwargs)
+        return _timed(name, original, self, args, kwargs, here(1))
+
+    setattr(read, _MARK, True)
+    return read
+
+
+def _timed(name: str, original: Any, tensor: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+    """The read itself with a clock around it; reads it makes on its own (format -> item) are part of it."""
+    global _inside
+    _inside = True
+    start = perf_counter_ns()
+    try:
+        return original(tensor, *args, **kwargs)
+    finally:
+        _inside = False
+        _note(name, tensor, frame, perf_counter_ns() - start)
+
+
+@hook
+def _note(name: str, tensor: Any, frame: Any, elapsed_ns: int) -> None:
+    global reads, wait_ns
+    device = tensor.device.type
+    if name in ("cpu", "numpy") and device == "cpu":
+        return
+    reads += 1
+    wait_ns += elapsed_ns
+    sites.record(
+        "device_read",
+        f"torch.Tensor.{name}",
+        frame=frame,
+        detail={"device": device, "elements": tensor.numel()},
+        elapsed_ns=elapsed_ns,
+    )

@@ -1,0 +1,138 @@
+"""What each special kernel function of the model's own modeling files resolved to.
+
+transformers >= 5.15 freezes the choice in a closure when the modeling file is imported; older versions keep
+it in module globals or on the layers, with one all-or-nothing `is_fast_path_available`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from importlib import metadata
+from typing import Any
+
+# function -> (role, package imported, distribution)
+_FLA, _CONV, _MAMBA = "flash-linear-attention", "causal-conv1d", "mamba-ssm"
+FUNCTIONS: dict[str, tuple[str, str, str]] = {
+    "chunk_gated_delta_rule": ("linear_attention", "fla", _FLA),
+    "fused_recurrent_gated_delta_rule": ("other", "fla", _FLA),
+    "chunk_kda": ("linear_attention", "fla", _FLA),
+    "fused_recurrent_kda": ("other", "fla", _FLA),
+    "mamba_split_conv1d_scan_combined": ("linear_attention", "mamba_ssm", _MAMBA),
+    "mamba_chunk_scan_combined": ("linear_attention", "mamba_ssm", _MAMBA),
+    "mamba_inner_fn": ("linear_attention", "mamba_ssm", _MAMBA),
+    "selective_scan_fn": ("linear_attention", "mamba_ssm", _MAMBA),
+    "selective_state_update": ("other", "mamba_ssm", _MAMBA),
+    "causal_conv1d_fn": ("causal_conv", "causal_conv1d", _CONV),
+    "causal_conv1d_update": ("other", "causal_conv1d", _CONV),
+}
+_errors: dict[str, str | None] = {}
+
+
+def collect(model: Any) -> list[dict[str, Any]]:
+    """One entry per known function in the files that define the model's layers."""
+    files = {type(module).__module__ for module in model.modules()}
+    found: dict[str, dict[str, Any]] = {}
+    for name in sorted(files):
+        module = sys.modules.get(name)
+        if module is None or name.startswith("torch."):
+            continue
+        for function in FUNCTIONS:
+            if function in found or function not in module.__dict__:
+                continue
+            found[function] = _entry(function, module.__dict__[function], module)
+    for module in model.modules():
+        for function in FUNCTIONS:
+            if function not in found and function in module.__dict__:
+                home = sys.modules.get(type(module).__module__)
+                found[function] = _entry(function, module.__dict__[function], home)
+    return list(found.values())
+
+
+def _entry(name: str, value: Any, module: Any) -> dict[str, Any]:
+    role, package, distribution = FUNCTIONS[name]
+    implementation, fallback = _resolve(value)
+    home = getattr(implementation, "__module__", None) or ""
+    fast = implementation is not None and implementation is not fallback and not _reference(home)
+    if getattr(module, "is_fast_path_available", True) is False:
+        fast = False
+    entry: dict[str, Any] = {
+        "name": name,
+        "role": role,
+        "implementation": home if fast or implementation is not None else "none",
+        "fast": fast,
+        "package": distribution,
+        "package_version": version(distribution),
+        "reason": None,
+        "error": None,
+    }
+    if not fast:
+        error = import_error(package)
+        if error is None:
+            entry["reason"] = "version"
+        elif error == "":
+            entry["reason"] = "absent"
+        else:
+            entry["reason"], entry["error"] = "broken", error
+    return entry
+
+
+def _reference(home: str) -> bool:
+    return home.startswith("transformers.") or home.startswith("transformers_modules")
+
+
+def _resolve(value: Any, depth: int = 3) -> tuple[Any, Any]:
+    """(function that runs, torch reference): from transformers' closure, else the value itself."""
+    cells = _cells(value)
+    if "implementation" in cells:
+        return cells["implementation"], cells.get("torch_function")
+    if depth:
+        for inner in cells.values():
+            if callable(inner) and "implementation" in _cells(inner):
+                return _resolve(inner, depth - 1)
+    return value, None
+
+
+def _cells(function: Any) -> dict[str, Any]:
+    code, closure = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    if code is None or not closure:
+        return {}
+    found = {}
+    for name, cell in zip(code.co_freevars, closure, strict=False):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:
+            continue
+    return found
+
+
+def version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except Exception:
+        return None
+
+
+def import_error(package: str) -> str | None:
+    """None when it imports, "" when it is not installed, else the error its import raises."""
+    if package not in _errors:
+        _errors[package] = _try_import(package)
+    return _errors[package]
+
+
+def _try_import(package: str) -> str | None:
+    if package in sys.modules:
+        return None
+    try:
+        if importlib.util.find_spec(package) is None:
+            return ""
+    except (ImportError, ValueError, AttributeError) as error:
+        return f"{type(error).__name__}: {error}"
+    try:
+        importlib.import_module(package)
+    except BaseException as error:
+        from .ending import clean
+
+        return clean(f"{type(error).__name__}: {error}", 600)
+    return None

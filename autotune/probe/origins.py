@@ -1,0 +1,238 @@
+"""Where an argument's value came from, read off the call's own source text and the frame it ran in."""
+
+from __future__ import annotations
+
+import ast
+import os
+from types import FrameType
+from typing import Any
+from weakref import ref
+
+from .frames import Span, absolute
+
+_trees: dict[str, dict[Span, ast.AST] | None] = {}
+# namespaces that argparse filled: (weak reference, destination -> option string)
+_namespaces: list[tuple[Any, dict[str, str]]] = []
+
+
+def remember_namespace(namespace: Any, options: dict[str, str]) -> None:
+    _namespaces[:] = [(seen, flags) for seen, flags in _namespaces if seen() is not None][-16:]
+    known = option_flags(namespace)
+    if known is not None:
+        known.update(options)
+        return
+    _namespaces.append((ref(namespace), dict(options)))
+
+
+def option_flags(value: object) -> dict[str, str] | None:
+    """Destination -> option string of an argparse namespace that was parsed from the command line."""
+    for seen, options in _namespaces:
+        if seen() is value:
+            return options
+    return None
+
+
+def namespaces() -> list[Any]:
+    return [value for seen, _ in _namespaces if (value := seen()) is not None]
+
+
+def call_node(filename: str, span: Span | None) -> ast.AST | None:
+    """The expression of the file that has exactly this span."""
+    if span is None:
+        return None
+    path = absolute(filename)
+    if path not in _trees:
+        _trees[path] = _index(path)
+    table = _trees[path]
+    return None if table is None else table.get(span)
+
+
+def _index(path: str) -> dict[Span, ast.AST] | None:
+    try:
+        with open(path, "rb") as file:
+            tree = ast.parse(file.read(), path)
+    except (OSError, SyntaxError, ValueError):
+        return None
+    table: dict[Span, ast.AST] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr) and node.end_lineno is not None and node.end_col_offset is not None:
+            key = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+            if isinstance(node, ast.Call) or key not in table:
+                table[key] = node
+    return table
+
+
+def called_name(node: ast.AST | None) -> str | None:
+    """Last name of the callee as it is written: `DataLoader`, `step`, `from_pretrained`."""
+    if not isinstance(node, ast.Call):
+        return None
+    function = node.func
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else None
+
+
+def arguments(
+    node: ast.AST | None, frame: FrameType, names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Arguments as the callee got them, each with its origin; and argument -> command-line option.
+
+    `names`: the callee's positional parameters without self.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    flags: dict[str, str] = {}
+    call = node if isinstance(node, ast.Call) else None
+    starred = call is not None and any(isinstance(value, ast.Starred) for value in call.args)
+    for position, value in enumerate(args):
+        name = names[position] if position < len(names) else f"#{position}"
+        source = call.args[position] if call and not starred and position < len(call.args) else None
+        origin, flag = _origin(source, frame) if source is not None else ("unknown", None)
+        found[name] = {"text": short(value, name), "origin": origin, "position": position}
+        if flag:
+            flags[name] = flag
+    written = {word.arg: word.value for word in call.keywords if word.arg} if call else {}
+    spread = call is not None and any(word.arg is None for word in call.keywords)
+    for name, value in kwargs.items():
+        flag = None
+        if name in written:
+            origin, flag = _origin(written[name], frame)
+        elif spread:
+            origin = "star-kwargs"
+        else:
+            origin = "unknown"
+        found[name] = {"text": short(value, name), "origin": origin, "position": None}
+        if flag:
+            flags[name] = flag
+    return found, flags
+
+
+def arguments_from_source(
+    node: ast.AST | None, frame: FrameType, names: list[str], values: dict[str, Any]
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """The same for a callee whose own arguments were not seen, only the `values` it settled on."""
+    if not isinstance(node, ast.Call) or any(isinstance(value, ast.Starred) for value in node.args):
+        return {}, {}
+    found: dict[str, dict[str, Any]] = {}
+    flags: dict[str, str] = {}
+    given: list[tuple[str, int | None, ast.AST | None]] = [
+        (names[i] if i < len(names) else f"#{i}", i, source) for i, source in enumerate(node.args)
+    ]
+    for word in node.keywords:
+        if word.arg:
+            given.append((word.arg, None, word.value))
+        else:
+            spread = _value(word.value, frame)
+            given += [(str(key), None, None) for key in spread] if isinstance(spread, dict) else []
+    for name, position, source in given:
+        origin, flag = _origin(source, frame) if source is not None else ("star-kwargs", None)
+        text = short(values[name], name) if name in values else ast.unparse(source)[:120] if source else ""
+        found[name] = {"text": text, "origin": origin, "position": position}
+        if flag:
+            flags[name] = flag
+    return found, flags
+
+
+def _origin(node: ast.AST, frame: FrameType) -> tuple[str, str | None]:
+    """(origin, command-line option) of one argument expression."""
+    try:
+        ast.literal_eval(node)  # type: ignore[arg-type]
+        return "literal", None
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        pass
+    if isinstance(node, ast.Attribute):
+        options = option_flags(_value(node.value, frame))
+        if options is not None:
+            return "cli", options.get(node.attr)
+        return "variable", None
+    if isinstance(node, ast.Name):
+        source = _assigned_from(node.id, frame)
+        if source is not None:
+            return _origin(source, frame)
+        return "variable", None
+    text = ast.dump(node)
+    if "environ" in text or "getenv" in text:
+        return "env", None
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute):
+            options = option_flags(_value(inner.value, frame))
+            if options is not None:
+                return "expression", options.get(inner.attr)
+    return "expression", None
+
+
+def _value(node: ast.AST, frame: FrameType) -> object:
+    """Value of a plain name or attribute chain in the frame, without running any code of the user's."""
+    if isinstance(node, ast.Name):
+        if node.id in frame.f_locals:
+            return frame.f_locals[node.id]
+        return frame.f_globals.get(node.id)
+    if isinstance(node, ast.Attribute):
+        base = _value(node.value, frame)
+        return getattr(base, "__dict__", {}).get(node.attr) if base is not None else None
+    return None
+
+
+def _assigned_from(name: str, frame: FrameType) -> ast.AST | None:
+    """`name = args.value` as the only assignment to that name in the file: the attribute is the origin."""
+    table = _trees.get(absolute(frame.f_code.co_filename))
+    if not table:
+        return None
+    sources = _assignments(absolute(frame.f_code.co_filename)).get(name, [])
+    if len(sources) == 1 and isinstance(sources[0], ast.Attribute):
+        return sources[0]
+    return None
+
+
+_assigned: dict[str, dict[str, list[ast.AST]]] = {}
+
+
+def _assignments(path: str) -> dict[str, list[ast.AST]]:
+    if path not in _assigned:
+        table: dict[str, list[ast.AST]] = {}
+        try:
+            with open(path, "rb") as file:
+                tree = ast.parse(file.read(), path)
+        except (OSError, SyntaxError, ValueError):
+            tree = ast.Module(body=[], type_ignores=[])
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.NamedExpr)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                value = getattr(node, "value", None) or ast.Constant(value=None)
+                for target in targets:
+                    for inner in ast.walk(target):
+                        if isinstance(inner, ast.Name):
+                            table.setdefault(inner.id, []).append(value)
+        _assigned[path] = table
+    return _assigned[path]
+
+
+_SECRET_NAMES = ("token", "key", "secret", "password", "auth", "credential")
+
+
+def short(value: object, name: str = "") -> str:
+    """A short text of a value: never a secret, never a tensor's contents."""
+    if any(word in name.lower() for word in _SECRET_NAMES) and isinstance(value, str):
+        return "<hidden>"
+    if value is None or isinstance(value, (bool, int, float, complex)):
+        return repr(value)
+    if isinstance(value, (str, bytes)):
+        from .ending import clean
+
+        text = repr(value)
+        return clean(text if len(text) <= 120 else text[:117] + "...", 120)
+    if isinstance(value, os.PathLike):
+        return repr(str(value))[:120]
+    if isinstance(value, (tuple, list)) and len(value) <= 8:
+        inner = ", ".join(short(item) for item in value)
+        return f"[{inner}]"[:120] if isinstance(value, list) else f"({inner})"[:120]
+    if isinstance(value, dict) and len(value) <= 8:
+        return ("{" + ", ".join(f"{key!r}: {short(item, str(key))}" for key, item in value.items()) + "}")[
+            :160
+        ]
+    kind = type(value)
+    if kind.__module__ == "torch" and kind.__name__ in ("dtype", "device"):
+        return str(value)
+    named = getattr(value, "__qualname__", None)
+    if isinstance(named, str):
+        return f"{getattr(value, '__module__', '')}.{named}"[:120]
+    return f"<{kind.__module__}.{kind.__qualname__}>"[:120]

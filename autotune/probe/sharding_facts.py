@@ -1,0 +1,104 @@
+"""How parameters and gradients are spread over the ranks, and gradient reductions per optimizer step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import models
+from .core import core
+
+_syncs = 0
+_steps = 0
+_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
+
+
+def collect(root: Any) -> dict[str, Any]:
+    """Fields of ShardingRecord."""
+    modules = list(root.modules()) if root is not None else []
+    found: dict[str, Any] = {"kind": "none"}
+    if any(
+        type(m).__module__.startswith("deepspeed") and type(m).__name__.endswith("Engine") for m in modules
+    ):
+        found = {"kind": "deepspeed"}
+    else:
+        sharded = [m for m in modules if any(k.__name__ == "FSDPModule" for k in type(m).__mro__)]
+        old = [m for m in modules if type(m).__name__ == "FullyShardedDataParallel"]
+        ddp = [m for m in modules if type(m).__name__ == "DistributedDataParallel"]
+        if sharded:
+            found = _fsdp2(sharded)
+        elif old:
+            found = _fsdp1(old)
+        elif ddp:
+            found = {"kind": "ddp", "units": len(ddp), "mesh": [_world()]}
+    if _steps:
+        found["gradient_syncs_per_step"] = round(_syncs / _steps, 3)
+    return found
+
+
+def _world() -> int:
+    return core.rank.world_size if core.rank is not None else 1
+
+
+def dtype_name(dtype: Any) -> str | None:
+    if dtype is None:
+        return None
+    name = str(dtype).removeprefix("torch.")
+    return _NAMES.get(name, name)
+
+
+def _fsdp2(units: list[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": "fsdp2", "units": len(units)}
+    for unit in units:
+        state = unit._get_fsdp_state()
+        policy = getattr(state, "_mp_policy", None)
+        group = getattr(state, "_fsdp_param_group", None)
+        if policy is not None and "param_dtype" not in found:
+            found["param_dtype"] = dtype_name(getattr(policy, "param_dtype", None))
+            found["reduce_dtype"] = dtype_name(getattr(policy, "reduce_dtype", None))
+        if group is not None and "mesh" not in found:
+            found["mesh"] = [int(n) for n in group.mesh_info.mesh.shape]
+    # the root keeps its parameters by default, so the blocks tell how the job is set up
+    reshard = [
+        getattr(group, "post_forward_mesh_info", None) is not None
+        for unit in (units[1:] or units)
+        if (group := getattr(unit._get_fsdp_state(), "_fsdp_param_group", None)) is not None
+    ]
+    if reshard:
+        found["reshard_after_forward"] = sum(reshard) * 2 > len(reshard)
+    return found
+
+
+def _fsdp1(units: list[Any]) -> dict[str, Any]:
+    first = units[0]
+    policy = getattr(first, "mixed_precision", None)
+    strategy = str(getattr(first, "sharding_strategy", ""))
+    return {
+        "kind": "fsdp1",
+        "units": len(units),
+        "param_dtype": dtype_name(getattr(policy, "param_dtype", None)),
+        "reduce_dtype": dtype_name(getattr(policy, "reduce_dtype", None)),
+        "reshard_after_forward": None
+        if not strategy
+        else "FULL_SHARD" in strategy or "HYBRID_SHARD" in strategy,
+        "mesh": [_world()],
+    }
+
+
+def backward_begins() -> None:
+    """Count this backward when it will reduce gradients over ranks."""
+    global _syncs
+    root = models.root()
+    if root is None or _world() == 1:
+        return
+    wants = getattr(root, "require_backward_grad_sync", None)
+    if wants is None:
+        wants = getattr(root, "_sync_gradients", None)
+    if wants is None and hasattr(root, "_get_fsdp_state"):
+        group = getattr(root._get_fsdp_state(), "_fsdp_param_group", None)
+        wants = getattr(group, "reduce_grads", True)
+    _syncs += wants is not False
+
+
+def step_ended() -> None:
+    global _steps
+    _steps += 1
