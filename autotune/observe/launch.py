@@ -6,6 +6,7 @@ The command keeps its exit code and its output; its processes are ended with it;
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -19,7 +20,7 @@ from autotune.errors import FilesError, InterruptedRunError, JobFailedError
 from autotune.observe.attach import attachable, with_inject_folder
 from autotune.observe.command import read_command
 from autotune.observe.command_check import check_command
-from autotune.observe.layout import TRAIN_LOG, job_environment, lay_out
+from autotune.observe.layout import SANDBOX, TRAIN_LOG, job_environment, lay_out
 from autotune.observe.processes import dying_with_parent, end_job, job_processes, signal_group
 from autotune.observe.progress import Progress, ProgressCallback, Watcher, rate_limited, waits_for
 from autotune.observe.tee import Tee, last_lines
@@ -81,6 +82,8 @@ def launch(spec: LaunchSpec, progress: ProgressCallback | None = None) -> Observ
         stop_reason=run.stop_reason,
     )
     write_record(spec.folder / "observation.json", observation)
+    if not spec.keep_sandbox:
+        shutil.rmtree(spec.folder / SANDBOX, ignore_errors=True)
     if run.interrupts:
         raise InterruptedRunError("interrupted", where=str(spec.folder), hint="what was recorded is kept")
     if run.tee is not None and run.tee.fault is not None:

@@ -79,13 +79,23 @@ def settings(spec: LaunchSpec) -> dict[str, object]:
         "deterministic": spec.deterministic,
         "isolation": spec.isolation,
         "protect": spec.guarded,
-        "protected_roots": [str(p) for p in spec.protected_roots or (spec.cwd,)],
+        "protected_roots": protected_roots(spec),
         "allow_write": [str(p) for p in spec.allow_write],
         "fingerprint_files": [str(p) for p in spec.fingerprint_files],
         "user_roots": [str(p) for p in spec.user_roots],
         "started_at_s": time.time(),
         "parent_pid": os.getpid(),
     }
+
+
+def protected_roots(spec: LaunchSpec) -> list[str]:
+    """The folders of the user's: the working folder, what its links lead to, the project, and those named."""
+    found = [spec.cwd, *spec.user_roots, *spec.protected_roots]
+    try:
+        found += [entry.resolve() for entry in spec.cwd.iterdir() if entry.is_symlink()]
+    except OSError:
+        pass
+    return list(dict.fromkeys(str(path) for path in found))
 
 
 def job_environment(

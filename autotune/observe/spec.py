@@ -42,11 +42,13 @@ class LaunchSpec:
     """Keep the user's files from change. Off by itself when the job runs to its end."""
     allow_write: tuple[Path, ...] = ()
     protected_roots: tuple[Path, ...] = ()
-    """Folders in which even new files go to the sandbox; the working folder when empty."""
+    """More folders to keep besides the working folder, what its links lead to, and `user_roots`."""
     fingerprint_files: tuple[Path, ...] = ()
     """Files of which each rank reports the digest of what it really ran."""
     user_roots: tuple[Path, ...] = ()
     """The project's folders, whose code may be edited."""
+    keep_sandbox: bool = False
+    """Keep what the job wrote there; it can be as large as its checkpoints."""
     stop: StopKind = "soft"
     echo: Echo = "both"
     """Where the job's output goes besides train.log: its own streams, all to stderr, or nowhere."""

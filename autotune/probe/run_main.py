@@ -62,7 +62,7 @@ if __name__ == "__main__":
 
         hello = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "hello")
         try:
-            with open(os.path.join(hello, "%d.traceback.txt" % os.getpid()), "w") as log:
+            with open(os.path.join(hello, f"{os.getpid()}.traceback.txt"), "w") as log:
                 log.write(traceback.format_exc())
         except OSError:
             pass
