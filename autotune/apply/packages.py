@@ -1,0 +1,252 @@
+"""Packages for the patched arm: installed into a folder of the run, never into the user's environment.
+
+What is installed: the packages a fix names, and what those need and the environment lacks. What is never
+touched: the packages that decide which torch, driver and tokenizer the job runs with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.errors import FilesError, InputError
+from autotune.records.plan import InstalledPackage
+
+NEVER = re.compile(r"(torch|torchvision|torchaudio|triton|numpy|transformers|tokenizers|nvidia-.*|cuda-.*)$")
+_DONE = "overlay.json"
+# Compiling kernels takes minutes; hours mean that something is wrong.
+DEADLINE_S = 1800.0
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """An overlay folder and what lies in it."""
+
+    folder: Path
+    packages: list[InstalledPackage]
+
+
+def install(
+    packages: Sequence[str],
+    *,
+    interpreter: str,
+    run: Path,
+    wheelhouse: Path | None = None,
+    deadline_s: float = DEADLINE_S,
+    progress: Progress | None = None,
+) -> Overlay:
+    """Install into `run/overlay/<set>` with the job's interpreter and check every import there.
+
+    The same set is installed once per run. Raises InputError with pip's own reason, or the import error.
+    """
+    names = [_checked(p) for p in packages]
+    tag = hashlib.sha256("\n".join([interpreter, *sorted(names)]).encode()).hexdigest()[:12]
+    folder = run.resolve() / "overlay" / tag
+    if (folder / _DONE).exists():
+        saved = json.loads((folder / _DONE).read_text(encoding="utf-8"))
+        return Overlay(folder, [InstalledPackage(**p) for p in saved])
+    job = _Interpreter(interpreter, folder, wheelhouse, time.monotonic() + deadline_s, progress or _quiet)
+    waiting, done = list(names), set[str]()
+    while waiting:
+        wanted = waiting.pop(0)
+        job.install(wanted)
+        done.add(_name(wanted))
+        missing = job.missing_requirements()
+        waiting += [r for r in missing if _name(r) not in done | {_name(w) for w in waiting}]
+    found = job.check_imports()
+    (folder / _DONE).write_text(json.dumps([p.model_dump() for p in found]), encoding="utf-8")
+    return Overlay(folder, found)
+
+
+def environment_packages(interpreter: str, python_path: Sequence[str] = ()) -> dict[str, str]:
+    """Distribution -> version, as a job with this interpreter and these overlay folders sees them."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(python_path)}
+    text = _ask(interpreter, _LIST, [], env, 120.0)
+    return dict(json.loads(text))
+
+
+_LIST = """
+import importlib.metadata as m, json
+found = {}
+for d in m.distributions():
+    found.setdefault((d.metadata['Name'] or '?').lower().replace('_', '-'), d.version)
+print(json.dumps(found))
+"""
+
+# Requirements of the overlay's distributions that neither the overlay nor the environment meets.
+_MISSING = """
+import importlib.metadata as m, json, sys
+try:
+    from packaging.requirements import Requirement
+except ImportError:
+    from pip._vendor.packaging.requirements import Requirement
+plain = lambda text: text.lower().replace('_', '-').replace('.', '-')
+have = {plain(d.metadata['Name'] or '') for d in m.distributions()}
+out = set()
+for d in m.distributions(path=[sys.argv[1]]):
+    for text in d.requires or []:
+        r = Requirement(text)
+        if (r.marker is None or r.marker.evaluate({'extra': ''})) and plain(r.name) not in have:
+            out.add(f'{r.name}{r.specifier}')
+print(json.dumps(sorted(out)))
+"""
+
+# Top-level modules of every distribution in the overlay, imported.
+_IMPORT = """
+import importlib, importlib.metadata as m, json, os, sys
+folder = sys.argv[1]
+not_library = {'tests', 'test', 'benchmarks', 'examples', 'docs', 'csrc', 'setup'}
+def top(file):
+    head = file.parts[0]
+    if len(file.parts) == 1:
+        return head.split('.')[0] if file.suffix in ('.py', '.so') else None
+    return head if os.path.exists(os.path.join(folder, head, '__init__.py')) else None
+out = []
+for d in m.distributions(path=[folder]):
+    names = {top(f) for f in d.files or []} - not_library - {None}
+    names = sorted(n for n in names if n.isidentifier() and not n.startswith('_'))
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except BaseException as fault:
+            reason = (str(fault).splitlines() or [''])[0]
+            sys.exit(f'{name}: {type(fault).__name__}: {reason}')
+    out.append({'name': d.metadata['Name'].lower().replace('_', '-'), 'version': d.version, 'imports': names})
+print(json.dumps(sorted(out, key=lambda p: p['name'])))
+"""
+
+
+@dataclass
+class _Interpreter:
+    path: str
+    folder: Path
+    wheelhouse: Path | None
+    deadline: float
+    progress: Progress
+
+    def install(self, requirement: str) -> None:
+        """Put one package into the overlay, without its dependencies."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            raise FilesError(fault.strerror or str(fault), where=str(self.folder)) from fault
+        command = [*self._pip(), "install", "--target", str(self.folder), "--no-deps", "--upgrade"]
+        command += [
+            "--no-input",
+            "--disable-pip-version-check",
+            "--no-warn-conflicts",
+            "--no-build-isolation",
+        ]
+        if self.wheelhouse is not None:
+            command += ["--no-index", "--find-links", str(self.wheelhouse.resolve())]
+        started = time.monotonic()
+        with subprocess.Popen(
+            [*command, requirement],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=_plain_env(),
+        ) as process:
+            lines: list[str] = []
+            try:
+                self._follow(process, requirement, started, lines)
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode != 0:
+            errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
+            reason = errors[0].removeprefix("ERROR:").strip() if errors else f"pip exit {process.returncode}"
+            hint = "give a folder of wheels with --wheelhouse" if self.wheelhouse is None else None
+            raise InputError(f"{requirement} cannot be installed: {reason}", hint=hint)
+
+    def _follow(
+        self, process: subprocess.Popen[str], requirement: str, started: float, lines: list[str]
+    ) -> None:
+        import threading
+
+        def read() -> None:
+            assert process.stdout is not None
+            lines.extend(line.rstrip() for line in process.stdout)
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        while process.poll() is None:
+            elapsed = time.monotonic() - started
+            left = self.deadline - time.monotonic()
+            if left <= 0:
+                raise InputError(
+                    f"{requirement} was not installed within the time limit ({elapsed:.0f} s)",
+                    hint="build a wheel once and give its folder with --wheelhouse",
+                )
+            self.progress(f"installing {requirement}: {elapsed:.0f} s, at most {left / 60:.0f} min more")
+            time.sleep(0.5)
+        reader.join(5)
+
+    def missing_requirements(self) -> list[str]:
+        """What the overlay's packages need and nobody has. Raises InputError when it may not be installed."""
+        env = {**_plain_env(), "PYTHONPATH": str(self.folder)}
+        missing = [str(r) for r in json.loads(_ask(self.path, _MISSING, [str(self.folder)], env, 120.0))]
+        forbidden = [r for r in missing if NEVER.match(_name(r))]
+        if forbidden:
+            raise InputError(f"the environment lacks {', '.join(forbidden)}, which is the user's to install")
+        return missing
+
+    def check_imports(self) -> list[InstalledPackage]:
+        """Import every package of the overlay in a process of its own. Raises InputError with the error."""
+        self.progress("checking that the installed packages import")
+        env = {**_plain_env(), "PYTHONPATH": str(self.folder)}
+        left = max(60.0, self.deadline - time.monotonic())
+        return [
+            InstalledPackage(**p) for p in json.loads(_ask(self.path, _IMPORT, [str(self.folder)], env, left))
+        ]
+
+    def _pip(self) -> list[str]:
+        """The job's own pip; where its environment has none, ours working for its interpreter."""
+        probe = subprocess.run([self.path, "-m", "pip", "--version"], capture_output=True, env=_plain_env())
+        if probe.returncode == 0:
+            return [self.path, "-m", "pip"]
+        return [sys.executable, "-m", "pip", "--python", self.path]
+
+
+def _ask(interpreter: str, program: str, arguments: list[str], env: dict[str, str], timeout_s: float) -> str:
+    try:
+        done = subprocess.run(
+            [interpreter, "-c", program, *arguments],
+            capture_output=True,
+            text=True,
+            env=env,
+            timeout=timeout_s,
+        )
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        raise InputError(f"the job's interpreter does not answer: {fault}", where=interpreter) from fault
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+        raise InputError(f"an installed package does not import: {last[0]}", where=interpreter)
+    return done.stdout.strip().splitlines()[-1]
+
+
+def _checked(requirement: str) -> str:
+    if NEVER.match(_name(requirement)):
+        raise InputError(f"{requirement} is never installed: it decides what the job itself runs with")
+    return requirement
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[\s<>=!~;\[(@]", requirement.strip(), maxsplit=1)[0].lower().replace("_", "-")
+
+
+def _plain_env() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+
+
+def _quiet(line: str) -> None:
+    """No progress shown."""
