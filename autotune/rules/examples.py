@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from autotune.errors import InputError
 from autotune.records.facts import FactSheet, FactValue
 from autotune.records.findings import Finding
-from autotune.rules.load import LoadedRule
-from autotune.rules.match import decide, fixes, make_context, make_finding, missing_facts, operands
+from autotune.rules.compile import LoadedRule
+from autotune.rules.finding import fixes, make_context, make_finding, operands
+from autotune.rules.match import decide, missing_facts
 from autotune.rules.model import Example
 from autotune.rules.parse import Catalogue
 from autotune.rules.truth import Truth

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from autotune.records.facts import FactSheet
+from autotune.rules.compile import LoadedRule
 from autotune.rules.expression import Facts, Logic, Node, fact_names
-from autotune.rules.load import LoadedRule
 from autotune.rules.match import decide, margin, missing_facts, operands
 from autotune.rules.parse import Catalogue
 from autotune.rules.truth import ABSENT, Truth, both, either, negate

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.rules.load import LoadedRule, RuleSet, collect_rules
+from autotune.rules.compile import LoadedRule
+from autotune.rules.load import RuleSet, collect_rules
 from autotune.rules.parse import Catalogue
 from autotune.rules.problems import Problem
 from autotune.rules.steps import ALLOWED_ACTIONS, AtSite, Render, UseShim

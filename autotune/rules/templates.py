@@ -8,7 +8,6 @@ from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
 from jinja2.exceptions import SecurityError
-from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import SandboxedEnvironment
 
 from autotune.rules import words
@@ -18,6 +17,25 @@ from autotune.rules.problems import did_you_mean
 from autotune.rules.truth import ABSENT, NOT_APPLICABLE
 
 MAX_TEXT = 4_000  # characters of one template
+_HARMLESS = (
+    nodes.Template,
+    nodes.Output,
+    nodes.TemplateData,
+    nodes.If,
+    nodes.For,
+    nodes.Assign,
+    nodes.Literal,
+    nodes.BinExpr,
+    nodes.UnaryExpr,
+    nodes.Compare,
+    nodes.Operand,
+    nodes.CondExpr,
+    nodes.Concat,
+    nodes.Pair,
+    nodes.Keyword,
+    nodes.Getitem,
+    nodes.Slice,
+)
 
 
 class UnknownFact:
@@ -128,13 +146,18 @@ def _check_tree(tree: nodes.Template, catalogue: Catalogue) -> tuple[list[str], 
     facts: list[str] = []
     environment = _environment()
     groups = dict.fromkeys(name.split(".", 1)[0] for name in catalogue)
-    for name in sorted(find_undeclared_variables(tree) - {"tables"}):
-        if name not in groups:
-            faults.append(f"unknown name '{name}' in the template{did_you_mean(name, groups)}")
-    for node in tree.find_all(
-        (nodes.Getattr, nodes.Filter, nodes.Test, nodes.Call, nodes.Import, nodes.Include)
-    ):
-        if isinstance(node, nodes.Getattr):
+    read: dict[str, None] = {}
+    declared = {"tables", "loop"}
+    todo: list[nodes.Node] = [tree]
+    while todo:
+        node = todo.pop()
+        todo.extend(node.iter_child_nodes())
+        if isinstance(node, nodes.Name):
+            if node.ctx == "load":
+                read[node.name] = None
+            else:
+                declared.add(node.name)
+        elif isinstance(node, nodes.Getattr):
             if isinstance(node.node, nodes.Name) and node.node.name in groups:
                 fact = f"{node.node.name}.{node.attr}"
                 facts.append(fact)
@@ -147,6 +170,9 @@ def _check_tree(tree: nodes.Template, catalogue: Catalogue) -> tuple[list[str], 
         elif isinstance(node, nodes.Test):
             if node.name not in environment.tests:
                 faults.append(f"unknown test '{node.name}'")
-        else:
-            faults.append("templates use facts and filters, no calls and no other files")
+        elif not isinstance(node, _HARMLESS):
+            faults.append("templates use facts, filters, if and for; no calls and no other files")
+    for name in read:
+        if name not in groups and name not in declared:
+            faults.append(f"unknown name '{name}' in the template{did_you_mean(name, groups)}")
     return facts, faults
