@@ -77,9 +77,9 @@ def enough(log_ratios: Sequence[float], *, min_pairs: int, max_pairs: int) -> bo
     if result is None or pairs < 2:
         return False
     effect = abs(math.log(result.ratio))
-    if pairs < min_pairs:
-        return effect >= math.log(LARGE_EFFECT) and result.half_width <= effect / 2
-    return result.half_width <= max(NARROW, effect * RELATIVE_WIDTH)
+    if effect >= math.log(LARGE_EFFECT):
+        return result.half_width <= effect / 2
+    return pairs >= min_pairs and result.half_width <= max(NARROW, effect * RELATIVE_WIDTH)
 
 
 def block_order(arms: Sequence[str], number: int) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from autotune.errors import Exit
 from autotune.records.verdict import (
     ArmRecord,
     LiveCheck,
@@ -22,6 +23,20 @@ from autotune.verify.figures import steadiness, step_ms, useful_tokens_per_s
 from autotune.verify.measure import measure
 from autotune.verify.memory import headroom_fault
 from autotune.verify.statistical import compare_statistical
+
+EXIT_CODES: dict[Outcome, Exit] = {
+    "faster": Exit.DONE,
+    "no-measurable-change": Exit.DONE,
+    "slower": Exit.SLOWER_OR_BROKEN,
+    "parity-broken": Exit.SLOWER_OR_BROKEN,
+    "patch-not-live": Exit.SLOWER_OR_BROKEN,
+    "candidate-crashed": Exit.SLOWER_OR_BROKEN,
+    "undecided": Exit.UNDECIDED,
+    "baseline-incorrect": Exit.UNDECIDED,
+    "out-of-memory-risk": Exit.UNDECIDED,
+    "no-steady-state": Exit.UNDECIDED,
+    "not-finished": Exit.UNDECIDED,
+}
 
 
 @dataclass

@@ -1,0 +1,60 @@
+"""Whole comparisons of real, tiny CPU jobs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import JobFailedError
+from autotune.observe.launch import launch
+from autotune.records.verdict import Verdict
+from autotune.store import read_record
+from autotune.verify.arm import Arm, VerifyOptions
+from autotune.verify.trial import run_comparison
+from autotune.verify.verdict import recompute
+
+JOB = Path(__file__).parent / "jobs" / "tiny.py"
+pytestmark = pytest.mark.job
+
+
+def arm(name: str, *flags: str, **changes: object) -> Arm:
+    command = (sys.executable, str(JOB), *flags)
+    return Arm(name=name, command=command, cwd=JOB.parent, warmed=True, **changes)  # type: ignore[arg-type]
+
+
+def compare(folder: Path, before: Arm, after: Arm, **options: object) -> Verdict:
+    settings = {"steps": 15, "warmup_steps": 1, "parity_steps": 8, **options}
+    return run_comparison(
+        [before, after],
+        folder=folder,
+        options=VerifyOptions(**settings),  # type: ignore[arg-type]
+        launch=launch,
+    )
+
+
+def test_removed_sleep_is_faster_and_trains_the_same(tmp_path: Path) -> None:
+    verdict = compare(tmp_path, arm("baseline", "--sleep-ms", "30"), arm("patched"), tier="bitwise")
+    assert verdict.outcome == "faster", verdict.sentence
+    assert 2.0 < (verdict.ratio or 0) < 5.0
+    assert verdict.parity.outcome == "equal" and verdict.parity.used == "bitwise"
+    assert len(verdict.parity.steps) == 8
+    stored = read_record(tmp_path / "verdict.json", Verdict)
+    assert recompute(stored) == stored
+
+
+def test_another_learning_rate_is_caught_before_timing(tmp_path: Path) -> None:
+    verdict = compare(tmp_path, arm("baseline"), arm("patched", "--lr", "1.1e-3"), tier="numeric")
+    assert verdict.outcome == "parity-broken", verdict.sentence
+    assert not [trial for trial in verdict.trials if trial.purpose == "timing"]
+
+
+def test_a_crash_of_the_candidate_is_its_outcome(tmp_path: Path) -> None:
+    verdict = compare(tmp_path, arm("baseline"), arm("patched", "--crash-at", "3"), tier="numeric")
+    assert verdict.outcome == "candidate-crashed" and "planted crash" in verdict.sentence
+
+
+def test_a_crash_of_the_baseline_ends_everything(tmp_path: Path) -> None:
+    with pytest.raises(JobFailedError, match="planted crash"):
+        compare(tmp_path, arm("baseline", "--crash-at", "0"), arm("patched"), tier="numeric")
