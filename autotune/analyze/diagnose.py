@@ -43,14 +43,26 @@ def diagnose_launch(run: Path, label: str, rules: RuleSources) -> Diagnosed:
 
     folder = run / "launches" / label
     observation = read_record(folder / "observation.json", Observation)
+    traces, notes = _traces_of(observation, folder)
+    return _diagnose(run, folder, observation, traces, rules, notes)
+
+
+def diagnose_observation(observation: Observation, folder: Path, rules: RuleSources) -> Diagnosis:
+    """Diagnose a launch in its own folder; nothing of the run changes."""
+    traces, notes = _traces_of(observation, folder)
+    return _diagnose(folder, folder, observation, traces, rules, notes).diagnosis
+
+
+def _traces_of(observation: Observation, folder: Path) -> tuple[TraceSummary | None, list[str]]:
     paths = [folder / rank.trace_file for rank in observation.ranks if rank.trace_file]
-    traces, notes = None, []
+    traces: TraceSummary | None = None
+    notes: list[str] = []
     if paths:
         try:
             traces = _summarize(paths)
         except AutotuneError as fault:
             notes.append(f"the recorded trace could not be used: {fault}")
-    return _diagnose(run, folder, observation, traces, rules, notes)
+    return traces, notes
 
 
 def diagnose_traces(run: Path, paths: Sequence[Path], rules: RuleSources) -> Diagnosed:

@@ -39,6 +39,8 @@ class JobStart:
     env: dict[str, str | None] = field(default_factory=dict)
     python_path: tuple[Path, ...] = ()
     fingerprint_files: tuple[Path, ...] = ()
+    user_roots: tuple[Path, ...] = ()
+    protected_roots: tuple[Path, ...] = ()
 
 
 def watch(
@@ -64,6 +66,8 @@ def watch(
         env=dict(job.env),
         python_path=job.python_path,
         fingerprint_files=job.fingerprint_files,
+        user_roots=job.user_roots,
+        protected_roots=job.protected_roots,
         allow_write=options.allow_write,
         stop="never" if options.run_to_end else "soft",
         echo="stderr" if options.echo else "none",

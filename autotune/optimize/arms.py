@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from autotune.analyze.watch import JobStart
     from autotune.records.plan import PatchedJob
     from autotune.records.terms import Tier
-    from autotune.verify.arm import Arm
+    from autotune.verify.arm import Arm, LiveCheck
 
 _TIERS: tuple[Tier, ...] = ("bitwise", "numeric", "token-exact", "statistical")
 
 
-def arm_of(name: str, job: PatchedJob) -> Arm:
+def arm_of(name: str, job: PatchedJob, *, live_check: LiveCheck | None = None, warmed: bool = False) -> Arm:
     """The arm that starts this job."""
     from autotune.verify.arm import Arm
 
@@ -26,6 +27,25 @@ def arm_of(name: str, job: PatchedJob) -> Arm:
         python_path=tuple(Path(path) for path in job.python_path),
         fingerprint=job.fingerprint,
         fingerprint_files=tuple(Path(path) for path in job.fingerprint_files),
+        user_roots=tuple(Path(path) for path in job.user_roots),
+        protected_roots=tuple(Path(path) for path in job.protected_roots),
+        live_check=live_check,
+        warmed=warmed,
+    )
+
+
+def start_of(job: PatchedJob) -> JobStart:
+    """The same job for a single observed launch."""
+    from autotune.analyze.watch import JobStart
+
+    return JobStart(
+        command=tuple(job.command),
+        cwd=Path(job.cwd),
+        env=dict(job.env),
+        python_path=tuple(Path(path) for path in job.python_path),
+        fingerprint_files=tuple(Path(path) for path in job.fingerprint_files),
+        user_roots=tuple(Path(path) for path in job.user_roots),
+        protected_roots=tuple(Path(path) for path in job.protected_roots),
     )
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.analyze.diagnose import diagnose_launch
-from autotune.analyze.watch import JobStart, watch
+from autotune.analyze.watch import watch
 from autotune.errors import AutotuneError, InterruptedRunError, JobFailedError
-from autotune.optimize.arms import arm_of, widest_tier
+from autotune.optimize.arms import arm_of, start_of, widest_tier
 from autotune.optimize.journal import Journal
 from autotune.optimize.ladder import cumulative_arms, first_rung, kept_rungs
+from autotune.optimize.live import live_check_for
 from autotune.optimize.options import LoopOptions
 from autotune.optimize.state import LoopState
 from autotune.records.ladder import Dropped, Ladder
@@ -187,7 +188,10 @@ class OptimizeLoop:
         )
 
     def _compare(self, state: LoopState, jobs: list[tuple[PlanGroup, PatchedJob]], tier: Tier) -> Verdict:
-        arms = [arm_of("as it is", state.current)] + [arm_of(group.id, job) for group, job in jobs]
+        live = live_check_for([group for group, _ in jobs], self._options.rules)
+        last = jobs[-1][1]
+        arms = [arm_of("as it is", state.current, warmed=True)]
+        arms += [arm_of(group.id, job, live_check=live if job is last else None) for group, job in jobs]
         return self._run_comparison(arms, tier, self._trial_folder(state.trials), state)
 
     def _run_comparison(self, arms: list[Arm], tier: Tier, folder: Path, state: LoopState) -> Verdict:
@@ -227,15 +231,8 @@ class OptimizeLoop:
         """Profile the job as it is now: mending one cause exposes the next."""
         label = f"look-{state.trials:03d}"
         folder = self._run / "launches" / label
-        job = JobStart(
-            command=tuple(state.current.command),
-            cwd=Path(state.current.cwd),
-            env=dict(state.current.env),
-            python_path=tuple(Path(p) for p in state.current.python_path),
-            fingerprint_files=tuple(Path(p) for p in state.current.fingerprint_files),
-        )
         self._status("looking again at the patched job")
-        state.observation = watch(job, folder, self._options.watch, None)
+        state.observation = watch(start_of(state.current), folder, self._options.watch, None)
         state.diagnosis = diagnose_launch(self._run, label, self._options.rules).diagnosis
         self._journal.decide("analyzed", f"The patched job: {state.diagnosis.verdict}")
 
