@@ -45,6 +45,9 @@ class Communication(Record):
     overlap_frac: float | None = Field(
         description="Share of the communication union hidden behind other work"
     )
+    pipeline_wait_frac: float | None = Field(
+        description="Exposed point-to-point time as a share of the span; None without pipeline traffic"
+    )
     host_ops: int = Field(description="Collective calls seen on the CPU")
     collectives: list[CollectiveRow]
     wait_or_transfer: Literal["unknown", "split"] = Field(

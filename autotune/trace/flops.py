@@ -108,7 +108,10 @@ def flop_facts(context: Context, peaks: dict[str, float | None], busy_ms: float 
     if not counted.any():
         return None
     times = _times(context, counted)
-    rows = np.flatnonzero(counted)
+    # An op without GPU work computed nothing: recomputation stops inside the last op it needs.
+    rows = np.flatnonzero(counted & (times > 0))
+    if not rows.size:
+        return None
     work: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     by_dtype: dict[str, float] = defaultdict(float)
     uncounted = {names[number] for number in np.unique(host.name[skipped])}

@@ -24,7 +24,7 @@ from autotune.trace.structure import cut
 _HEADER_LIMIT = 256 << 20
 _WHITE = b" \t\r\n"
 _KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_CLOSE = re.compile(rb"[}\]]\s*\]|\[\s*\]|^\s*\]")
+_CLOSING_TRIES = 200
 
 
 def read_trace(path: Path, *, keep_shape: Callable[[str], bool] = lambda name: True) -> Trace:
@@ -128,12 +128,11 @@ class _Reader:
             end = self._last_boundary()
             if end is not None and self._decode_fast(self.buffer[:end]):
                 self._take(end)
-                if not self._more() and self._ends_here():
+                self._more()
+            elif self._more():
+                if not self._slow():
                     break
-                continue
-            if self._ends_here():
-                break
-            if not self._slow():
+            elif self._ends_here() or not self._slow():
                 break
         while self._more():
             if len(self.buffer) > _HEADER_LIMIT:
@@ -169,15 +168,19 @@ class _Reader:
         return True
 
     def _ends_here(self) -> bool:
-        """Try brackets that may close the array, from the right; True when one is proven to."""
-        for match in list(_CLOSE.finditer(self.buffer))[-8:][::-1]:
-            end = match.end() - 1
-            tail = self.buffer[match.end() :]
-            if not self.ended and not re.match(rb'\s*(,\s*"|\}|$)', tail):
+        """At the end of the file: try brackets that may close the array; True when one is proven to."""
+        data = self.buffer
+        at = len(data)
+        for _ in range(_CLOSING_TRIES):
+            at = data.rfind(b"]", 0, at)
+            if at < 0:
+                return False
+            if not data[max(at - 64, 0) : at].rstrip(_WHITE).endswith(b"}"):
                 continue
-            if self.buffer[:end].strip(_WHITE) and not self._decode_fast(self.buffer[:end]):
+            tail = data[at + 1 :].strip(_WHITE)
+            if (tail and _object(b'{"traceEvents":null' + tail) is None) or not self._decode_fast(data[:at]):
                 continue
-            self._take(match.end())
+            self._take(at + 1)
             return True
         return False
 

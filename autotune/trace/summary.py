@@ -2,45 +2,85 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 from autotune.records.trace import RankTrace, TraceFile, TraceSummary, TraceWarning
 from autotune.trace.attention import attention_facts, convolution_facts, linear_attention_facts
 from autotune.trace.classes import load_kernel_table
+from autotune.trace.collective_calls import collective_calls
 from autotune.trace.columns import Gpu, Host, Trace
-from autotune.trace.communication import communication
+from autotune.trace.communication import communication, fsdp_units
 from autotune.trace.context import Context, prepare
+from autotune.trace.critical_path import critical_path
 from autotune.trace.device import dtype_peaks, find_device
 from autotune.trace.flops import flop_facts, gemm_times
 from autotune.trace.gpu_time import class_times, gpu_time, streams, unclassified
 from autotune.trace.host_facts import compile_facts, copies, cpu_time, data_loading, memory_facts
 from autotune.trace.launches import idle_causes, launch_facts
 from autotune.trace.optimizer import optimizer_facts
+from autotune.trace.ranks import RankCollectives, align, rank_collectives
 from autotune.trace.reader import read_trace
 from autotune.trace.regions import find_recompute, find_regions, region_times
+from autotune.trace.roofline import roofline
 from autotune.trace.steps import find_steps
 from autotune.trace.syncs import sync_facts
 from autotune.trace.tables import founding_tables
 from autotune.trace.validity import Judged, judge
 
+_PARALLEL_BYTES = 4 << 20  # smaller sets are read faster than processes start
 
-def summarize(paths: Sequence[Path], *, tables_dir: Path) -> TraceSummary:
+
+def summarize(paths: Sequence[Path], *, tables_dir: Path, processes: int | None = None) -> TraceSummary:
     """Read trace files of one job and derive everything from them.
 
-    `tables_dir` holds the lookup tables (`rules/_tables`). Raises InputError for files that cannot be
-    trusted at all: missing, truncated, damaged, foreign.
+    `tables_dir` holds the lookup tables (`rules/_tables`). Several files are read in parallel processes
+    (`processes`; by default as many as there are files and CPUs, one for small sets). Raises InputError
+    for files that cannot be trusted at all: missing, truncated, damaged, foreign.
     """
-    ranks = [summarize_rank(path, tables_dir=tables_dir) for path in paths]
-    ranks.sort(key=lambda item: (item.rank is None, item.rank or 0, item.file.name))
-    return TraceSummary(ranks=ranks, warnings=_about_set(ranks))
+    found = _read_all(list(paths), tables_dir, processes)
+    ranks = sorted((item for item, _ in found), key=_order)
+    cross = align(_numbered([part for _, part in found])) if len(found) > 1 else None
+    return TraceSummary(ranks=ranks, cross_rank=cross, warnings=_about_set(ranks))
+
+
+def _order(item: RankTrace) -> tuple[bool, int, str]:
+    return item.rank is None, item.rank or 0, item.file.name
+
+
+def _read_all(
+    paths: list[Path], tables_dir: Path, processes: int | None
+) -> list[tuple[RankTrace, RankCollectives]]:
+    if processes is None:
+        big = len(paths) > 1 and sum(path.stat().st_size for path in paths if path.exists()) > _PARALLEL_BYTES
+        processes = min(len(paths), os.cpu_count() or 1) if big else 1
+    if processes <= 1 or len(paths) <= 1:
+        return [_read_rank(path, tables_dir) for path in paths]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(_read_rank, paths, [tables_dir] * len(paths)))
+
+
+def _numbered(parts: list[RankCollectives]) -> list[RankCollectives]:
+    """Ranks by number; by position where the traces do not say."""
+    if any(part.rank < 0 for part in parts):
+        return [replace(part, rank=index) for index, part in enumerate(parts)]
+    return parts
+
+
+def _read_rank(path: Path, tables_dir: Path) -> tuple[RankTrace, RankCollectives]:
+    context = prepare(read_trace(path), load_kernel_table(tables_dir))
+    item = derive(context, path.name, tables_dir)
+    rank = item.rank if item.rank is not None else -1
+    return item, rank_collectives(context, collective_calls(context), rank)
 
 
 def summarize_rank(path: Path, *, tables_dir: Path) -> RankTrace:
     """Everything one trace file says."""
-    table = load_kernel_table(tables_dir)
-    trace = read_trace(path)
-    return derive(prepare(trace, table), path.name, tables_dir)
+    return _read_rank(path, tables_dir)[0]
 
 
 def derive(context: Context, name: str, tables_dir: Path) -> RankTrace:
@@ -48,7 +88,8 @@ def derive(context: Context, name: str, tables_dir: Path) -> RankTrace:
     trace = context.trace
     regions = find_regions(context)
     steps, gpu, launch = find_steps(context), gpu_time(context), launch_facts(context)
-    comm = communication(context)
+    calls = collective_calls(context)
+    comm = communication(context, calls)
     device = find_device(context, tables_dir)
     share, names = unclassified(context)
     rank, world, backend = _distributed(trace)
@@ -83,6 +124,9 @@ def derive(context: Context, name: str, tables_dir: Path) -> RankTrace:
         compile=compile_facts(context),
         cpu=cpu_time(context),
         memory=memory_facts(context),
+        critical_path=critical_path(context),
+        roofline=roofline(context, device),
+        fsdp_units=fsdp_units(context, calls),
     )
 
 
