@@ -20,6 +20,7 @@ Unit = Literal[
     "us",
     "gib",
     "gib_per_s",
+    "gb_per_s",
     "tflops",
     "mhz",
     "celsius",

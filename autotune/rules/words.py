@@ -73,6 +73,7 @@ _SUFFIX = {
     "hours": "h",
     "us": "µs",
     "gib_per_s": "GiB/s",
+    "gb_per_s": "GB/s",
     "tflops": "TFLOP/s",
     "mhz": "MHz",
     "celsius": "°C",

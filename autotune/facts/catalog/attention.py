@@ -70,4 +70,13 @@ FACTS = (
         "derived",
     ),
     Fact("attention.sliding_window", "bool", "", "Some layers use a sliding window", "probe"),
+    Fact(
+        "attention.kernel_family",
+        "str",
+        "",
+        "Implementation the attention kernels belong to",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact("attention.window_tokens", "int", "tokens", "Width of the sliding window", "probe"),
 )

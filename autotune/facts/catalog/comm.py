@@ -94,4 +94,37 @@ FACTS = (
         "How much longer the slowest rank computes than the median rank",
         "derived",
     ),
+    Fact(
+        "comm.find_unused_parameters",
+        "bool",
+        "",
+        "DistributedDataParallel searches for unused parameters in every step",
+        "probe",
+    ),
+    Fact(
+        "comm.gradients_in_buckets", "bool", "", "Gradients are views of the communication buckets", "probe"
+    ),
+    Fact(
+        "comm.nccl_paths_disabled",
+        "list",
+        "",
+        "NCCL transports switched off by environment variables",
+        "probe",
+    ),
+    Fact(
+        "comm.tiny_collectives_per_step",
+        "float",
+        "count",
+        "Collectives of at most 1 KiB per step",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
+        "comm.fastest_bus_gb_per_s",
+        "float",
+        "gb_per_s",
+        "Bus bandwidth of the fastest large collective",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
 )

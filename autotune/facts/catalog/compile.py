@@ -14,4 +14,20 @@ FACTS = (
         "Share of observed steps with kernel compilation in them",
         "probe",
     ),
+    Fact("compile.mode", "str", "", "Mode given to torch.compile", "probe"),
+    Fact(
+        "compile.limit_hit",
+        "bool",
+        "",
+        "A function was compiled too often and runs uncompiled since",
+        "probe",
+    ),
+    Fact(
+        "compile.compiled_regions",
+        "int",
+        "count",
+        "Compiled regions in the trace",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
 )

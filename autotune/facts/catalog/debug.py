@@ -14,4 +14,16 @@ FACTS = (
     Fact(
         "debug.torch_logs", "bool", "", "TORCH_LOGS, NCCL_DEBUG=INFO or a similar verbose log is on", "probe"
     ),
+    Fact(
+        "debug.distributed_debug",
+        "bool",
+        "",
+        "TORCH_DISTRIBUTED_DEBUG=DETAIL adds checks to every collective",
+        "probe",
+    ),
+    Fact("debug.compile_disabled", "bool", "", "An environment variable switches torch.compile off", "probe"),
+    Fact("debug.triton_interpreted", "bool", "", "Triton kernels run in the interpreter", "probe"),
+    Fact("debug.blocking_wait", "bool", "", "The CPU waits for every NCCL collective", "probe"),
+    Fact("debug.python_dev_mode", "bool", "", "Python's development mode is on", "probe"),
+    Fact("debug.cudnn_benchmark", "bool", "", "cuDNN tries its algorithms for every new shape", "probe"),
 )

@@ -21,4 +21,13 @@ FACTS = (
         "All ranks together use more threads than there are cores",
         "derived",
     ),
+    Fact("env.tilelang", "str", "", "tilelang version", "probe"),
+    Fact("env.liger_kernel", "str", "", "liger-kernel version", "probe"),
+    Fact("env.mamba_ssm", "str", "", "mamba-ssm version", "probe"),
+    Fact("env.hub_kernels", "str", "", "kernels version", "probe"),
+    Fact(
+        "env.version_conflicts", "list", "", "Pairs of installed packages known not to work together", "table"
+    ),
+    Fact("env.stale_packages", "list", "", "Packages too old for what rules recommend", "table"),
+    Fact("env.gpu_unused", "bool", "", "A GPU is there and the job computes on the CPU", "probe"),
 )

@@ -134,4 +134,23 @@ FACTS = (
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
     ),
     Fact("kernels.hub_kernels_inert", "bool", "", "Hub kernels were asked for and do not run", "probe"),
+    Fact(
+        "kernels.hub_kernels_asked", "bool", "", "The job asks transformers for kernels from the hub", "probe"
+    ),
+    Fact(
+        "kernels.cos_calls_per_step",
+        "float",
+        "count",
+        "Cosine operations per step (rotary embeddings)",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
+        "kernels.index_add_calls_per_step",
+        "float",
+        "count",
+        "index_add operations per step (a Python loop over experts)",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
 )

@@ -47,4 +47,22 @@ FACTS = (
         "derived",
     ),
     Fact("memory.empty_cache_per_step", "float", "count", "torch.cuda.empty_cache calls per step", "probe"),
+    Fact("memory.optimizer_state_gib", "float", "gib", "Optimizer state of one rank", "probe"),
+    Fact("memory.parameters_gib", "float", "gib", "All parameters of the model at two bytes each", "probe"),
+    Fact(
+        "memory.unsharded_static_frac",
+        "float",
+        "frac",
+        "Parameters, gradients and Adam state of the whole model in fp32 over device memory",
+        "derived",
+    ),
+    Fact(
+        "memory.peak_every_second_layer_frac",
+        "float",
+        "frac",
+        "Predicted peak over device memory with every second layer checkpointed",
+        "derived",
+    ),
+    Fact("memory.expandable_segments", "bool", "", "The allocator may grow its segments", "probe"),
+    Fact("memory.parameters_offloaded", "bool", "", "The sharding keeps parameters in host memory", "probe"),
 )

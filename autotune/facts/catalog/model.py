@@ -31,4 +31,5 @@ FACTS = (
     Fact("model.lora", "bool", "", "Trained through low-rank adapters", "probe"),
     Fact("model.use_cache", "bool", "", "The key/value cache is built during training", "probe"),
     Fact("model.frozen_frac", "float", "frac", "Share of parameters that are frozen", "derived"),
+    Fact("model.vocab_misaligned", "bool", "", "The vocabulary is no multiple of 8", "probe"),
 )

@@ -41,4 +41,21 @@ FACTS = (
     ),
     Fact("optimizer.count", "int", "count", "Optimizers in the job", "probe"),
     Fact("optimizer.zero_grad_to_zeros", "bool", "", "Gradients are set to zeros and not to None", "probe"),
+    Fact("optimizer.parameters", "int", "count", "Parameters the optimizers were given", "probe"),
+    Fact(
+        "optimizer.norm_calls_per_step",
+        "float",
+        "count",
+        "Vector norms per step (gradient clipping)",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
+        "optimizer.clip_checks_finite",
+        "bool",
+        "",
+        "Gradient clipping reads the norm to test for NaN",
+        "probe",
+    ),
+    Fact("optimizer.clip_foreach", "bool", "", "Gradient clipping works on all tensors at once", "probe"),
 )

@@ -48,4 +48,20 @@ FACTS = (
     ),
     Fact("precision.tf32_allowed", "bool", "", "fp32 matrix products may use TF32", "probe"),
     Fact("precision.bf16_supported", "bool", "", "The device computes bf16 on its matrix units", "probe"),
+    Fact(
+        "precision.cast_gpu_frac",
+        "float",
+        "frac",
+        "Share of GPU busy time in copies that change format or layout",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
+        "precision.fp64_gemm_frac",
+        "float",
+        "frac",
+        "Share of matrix-product time in fp64",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
 )

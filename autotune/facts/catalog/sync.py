@@ -29,4 +29,28 @@ FACTS = (
         "trace",
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
     ),
+    Fact(
+        "sync.nonzero_calls_per_step",
+        "float",
+        "count",
+        "Operations per step whose result size depends on values (nonzero, masked_select, unique)",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
+        "sync.device_syncs_per_step",
+        "float",
+        "count",
+        "Whole-device synchronisations per step",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
+        "sync.blocking_frac",
+        "float",
+        "frac",
+        "Share of the profiled step the CPU blocks in synchronisation",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.facts.job.calls import call_facts
 from autotune.facts.job.data import data_facts
 from autotune.facts.job.machine import debug_facts, device_facts, environment_facts, memory_facts
 from autotune.facts.job.model import (
@@ -12,6 +13,12 @@ from autotune.facts.job.model import (
     precision_facts,
 )
 from autotune.facts.job.run import optimizer_facts, run_facts, sharding_facts, stall_facts, sync_facts
+from autotune.facts.job.settings import (
+    batch_detail_facts,
+    model_detail_facts,
+    package_facts,
+    switch_facts,
+)
 from autotune.facts.sheet import SheetBuilder
 from autotune.records.observation import Observation
 
@@ -38,3 +45,8 @@ def job_facts(sheet: SheetBuilder, observation: Observation) -> None:
     sharding_facts(sheet, observation)
     sync_facts(sheet, observation)
     stall_facts(sheet, observation)
+    call_facts(sheet, observation)
+    package_facts(sheet, lead.environment)
+    switch_facts(sheet, lead)
+    model_detail_facts(sheet, lead)
+    batch_detail_facts(sheet, observation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.facts.sheet import SheetBuilder
+from autotune.facts.trace.details import detail_facts
 from autotune.facts.trace.launch import launch_facts
 from autotune.facts.trace.parts import (
     attention_facts,
@@ -35,6 +36,7 @@ def trace_facts(sheet: SheetBuilder, traces: TraceSummary, observation: Observat
     memory_facts(sheet, lead, basis)
     copy_facts(sheet, lead, steps, basis)
     communication_facts(sheet, lead, traces, steps, basis)
+    detail_facts(sheet, lead, steps, basis)
     return _peak(sheet, lead)
 
 

@@ -1,0 +1,89 @@
+"""What the recorded calls and their arguments say: compile modes, wrappers, clipping, carriers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from autotune.facts.sheet import SheetBuilder
+from autotune.records.observation import Observation
+from autotune.records.sites import Site, SiteKind
+
+
+def call_facts(sheet: SheetBuilder, observation: Observation) -> None:
+    """Facts from call sites; absent where the kind of call was not seen."""
+    source = "probe, recorded calls"
+    _compile(sheet, observation, source)
+    _sharding(sheet, observation, source)
+    clips = list(_of(observation, "clip_grad"))
+    if clips:
+        sheet.put("optimizer.clip_checks_finite", _any_true(clips, "error_if_nonfinite"), source)
+        sheet.put("optimizer.clip_foreach", not _any_false(clips, "foreach"), source)
+    calls = [site for site in _of(observation, "model_call") if site.arguments]
+    if calls:
+        whole = all(a.origin == "star-kwargs" for site in calls for a in site.arguments.values())
+        sheet.put("data.batch_passed_whole", whole, source, f"{len(calls)} calls of the model")
+    creates = [*_of(observation, "model_create"), *_of(observation, "config_create")]
+    if creates:
+        asked = _any_true(creates, "use_kernels")
+        sheet.put("kernels.hub_kernels_asked", asked, source)
+    carriers = list(_of(observation, "carrier"))
+    if carriers:
+        sheet.put("trainer.settings_origin", settings_origin(carriers), source)
+
+
+def settings_origin(carriers: Iterable[Site]) -> str:
+    """Where most of the carriers' fields come from: the call itself, the command line or a file."""
+    origins: Counter[str] = Counter()
+    for site in carriers:
+        for name, value in site.detail.items():
+            if name.startswith("origin."):
+                origins["flag" if value == "cli" else str(value)] += 1
+        for argument in site.arguments.values():
+            if argument.origin in ("cli", "config"):
+                origins["flag" if argument.origin == "cli" else "config"] += 1
+    named = [(count, name) for name, count in origins.items() if name in ("flag", "config")]
+    return max(named)[1] if named else "call-site"
+
+
+def _compile(sheet: SheetBuilder, observation: Observation, source: str) -> None:
+    sites = list(_of(observation, "compile"))
+    modes = {_text(site, "mode").strip("'\"") for site in sites} - {"", "None"}
+    if modes:
+        sheet.put("compile.mode", sorted(modes)[0], source)
+    elif sites:
+        sheet.put("compile.mode", "default", source)
+    log = [line for line in observation.log_tail if "recompile_limit" in line or "cache_size_limit" in line]
+    hit = any("hit" in line or "reached" in line or "exceeded" in line for line in log)
+    if sites or log:
+        sheet.put("compile.limit_hit", hit, "the job's own log")
+
+
+def _sharding(sheet: SheetBuilder, observation: Observation, source: str) -> None:
+    sites = list(_of(observation, "shard"))
+    ddp = [site for site in sites if site.callee.endswith("DistributedDataParallel")]
+    fields = [site.detail.get("field.ddp_find_unused_parameters") for site in _of(observation, "carrier")]
+    if ddp:
+        sheet.put("comm.find_unused_parameters", _any_true(ddp, "find_unused_parameters"), source)
+        sheet.put("comm.gradients_in_buckets", _any_true(ddp, "gradient_as_bucket_view"), source)
+    elif any(value is True for value in fields):
+        sheet.put("comm.find_unused_parameters", True, source)
+    if sites:
+        said = " ".join(a.text for site in sites for a in site.arguments.values()).lower()
+        sheet.put("memory.parameters_offloaded", "cpuoffload" in said, source)
+
+
+def _of(observation: Observation, kind: SiteKind) -> Iterable[Site]:
+    return (site for site in observation.sites if site.kind == kind)
+
+
+def _text(site: Site, name: str) -> str:
+    return site.arguments[name].text if name in site.arguments else ""
+
+
+def _any_true(sites: Iterable[Site], name: str) -> bool:
+    return any(_text(site, name) == "True" for site in sites)
+
+
+def _any_false(sites: Iterable[Site], name: str) -> bool:
+    return any(_text(site, name) == "False" for site in sites)

@@ -1,0 +1,164 @@
+"""Facts about packages, switches and the data that follow from what a rank reported."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from autotune.facts.sheet import SheetBuilder
+from autotune.facts.steady import steps_by_index
+from autotune.facts.versions import stale_packages, version_conflicts
+from autotune.records.observation import EnvironmentRecord, Observation, RankObservation
+
+_GIB = 1024.0**3
+_FP32_TRAINING_BYTES = 16.0  # fp32 parameter, gradient and two Adam moments
+
+
+def package_facts(sheet: SheetBuilder, environment: EnvironmentRecord) -> None:
+    """Versions that rules ask for, and pairs that do not work together."""
+    source = "probe, installed packages"
+    packages = {name.replace("_", "-").lower(): version for name, version in environment.packages.items()}
+    for fact, package in (
+        ("env.tilelang", "tilelang"),
+        ("env.liger_kernel", "liger-kernel"),
+        ("env.mamba_ssm", "mamba-ssm"),
+        ("env.hub_kernels", "kernels"),
+    ):
+        if package in packages:
+            sheet.put(fact, packages[package], source)
+        else:
+            sheet.not_applicable(fact, f"{package} is not installed")
+    conflicts = version_conflicts(packages, environment.compute_capability)
+    sheet.put("env.version_conflicts", [text for _, text in conflicts], f"{source}; table of versions")
+    sheet.put("env.stale_packages", stale_packages(packages), f"{source}; table of versions")
+    asked = sheet.value("kernels.hub_kernels_asked")
+    if asked is not None:
+        inert = asked is True and any(package == "kernels" for package, _ in conflicts)
+        sheet.put("kernels.hub_kernels_inert", inert or (asked is True and "kernels" not in packages), source)
+    if environment.device_type == "cpu" and environment.cuda is not None:
+        sheet.put("env.gpu_unused", environment.device_count > 0, "probe, device of the job")
+    elif environment.device_type != "cpu":
+        sheet.put("env.gpu_unused", False, "probe, device of the job")
+
+
+def switch_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
+    """Environment variables and backend switches, one fact each."""
+    variables = lead.environment.variables
+    source = "probe, environment variables"
+
+    def on(name: str) -> bool:
+        return variables.get(name, "0").lower() not in ("", "0", "false", "no", "off")
+
+    sheet.put("debug.distributed_debug", variables.get("TORCH_DISTRIBUTED_DEBUG", "") == "DETAIL", source)
+    sheet.put("debug.compile_disabled", on("TORCH_COMPILE_DISABLE") or on("TORCHDYNAMO_DISABLE"), source)
+    sheet.put("debug.triton_interpreted", on("TRITON_INTERPRET"), source)
+    sheet.put("debug.blocking_wait", on("TORCH_NCCL_BLOCKING_WAIT") or on("NCCL_BLOCKING_WAIT"), source)
+    sheet.put("debug.python_dev_mode", on("PYTHONDEVMODE"), source)
+    sheet.put(
+        "comm.nccl_paths_disabled",
+        [name for name in ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE", "NCCL_SHM_DISABLE") if on(name)],
+        source,
+    )
+    allocator = variables.get("PYTORCH_CUDA_ALLOC_CONF", "") + variables.get("PYTORCH_ALLOC_CONF", "")
+    sheet.put("memory.expandable_segments", "expandable_segments:True" in allocator, source)
+    if lead.flags is not None:
+        sheet.put("debug.cudnn_benchmark", lead.flags.cudnn_benchmark, "probe, torch backends")
+
+
+def model_detail_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
+    """Sizes that decide whether a remedy fits."""
+    model = lead.model
+    if model is None:
+        return
+    source = "probe, model"
+    if model.vocab_size:
+        sheet.put(
+            "model.vocab_misaligned", model.vocab_size % 8 != 0, source, f"vocabulary {model.vocab_size}"
+        )
+    if model.sliding_window:
+        sheet.put("attention.window_tokens", model.sliding_window, source)
+    elif model.transformers:
+        sheet.not_applicable("attention.window_tokens", "no sliding window")
+    packages = [k.package for k in model.kernels if k.role == "linear_attention"]
+    if packages:
+        sheet.put("kernels.linear_attention_package", packages[0], "probe, resolved kernel functions")
+    sheet.put("memory.parameters_gib", model.parameters * 2 / _GIB, source, "two bytes each")
+    device = sheet.number("memory.device_gib")
+    trainable = model.trainable_parameters * _FP32_TRAINING_BYTES
+    frozen = (model.parameters - model.trainable_parameters) * 2.0
+    if device:
+        whole = (trainable + frozen) / _GIB / device
+        basis = "16 bytes per trained, 2 per frozen parameter"
+        sheet.put("memory.unsharded_static_frac", whole, source, basis)
+    if lead.optimizers:
+        sheet.put("optimizer.parameters", sum(o.parameters for o in lead.optimizers), "probe, optimizer")
+        state = [o.state_bytes for o in lead.optimizers if o.state_bytes]
+        if state:
+            sheet.put("memory.optimizer_state_gib", sum(state) / _GIB, "probe, optimizer", "rank 0")
+
+
+def batch_detail_facts(sheet: SheetBuilder, observation: Observation) -> None:
+    """Lengths of examples, balance between ranks, steps without any label."""
+    lead = observation.ranks[0]
+    _scores(sheet, lead)
+    if lead.parity is not None and lead.parity.isolation:
+        records = lead.parity.isolation
+        leak = max(max(0.0, one.after_change_frac - one.repeat_change_frac) for one in records)
+        sheet.put("packing.measured_leak_frac", leak, "probe, isolation test", f"{len(records)} packed rows")
+    labelled = [step for step in lead.steps if step.supervised_tokens is not None]
+    if labelled:
+        empty = sum(step.supervised_tokens == 0 for step in labelled) / len(labelled)
+        sheet.put("data.steps_without_labels_frac", empty, "probe, labels", f"{len(labelled)} steps, rank 0")
+    _balance(sheet, observation)
+    if not lead.loaders:
+        return
+    loader = lead.loaders[0]
+    source = "probe, DataLoader arguments"
+    sheet.put("data.persistent_workers", loader.persistent_workers, source)
+    sheet.put("data.prefetch_factor", loader.prefetch_factor, source)
+    lengths = sorted(loader.example_lengths)
+    if len(lengths) >= 50:
+        middle, high = lengths[len(lengths) // 2], lengths[int(0.99 * (len(lengths) - 1))]
+        basis = f"{len(lengths)} examples"
+        if middle:
+            sheet.put("data.length_p99_over_median", high / middle, "probe, batches", basis)
+        capped = lengths.count(lengths[-1]) / len(lengths)
+        sheet.put(
+            "data.capped_examples_frac", capped if capped > 1 / len(lengths) else 0.0, "probe, batches", basis
+        )
+
+
+def _scores(sheet: SheetBuilder, lead: RankObservation) -> None:
+    longest, rows = sheet.number("data.max_length_seen"), sheet.number("data.batch_size")
+    if lead.model is None or not (lead.model.attention_heads and longest and rows):
+        return
+    scores = rows * lead.model.attention_heads * longest**2 * 4.0
+    sheet.put(
+        "attention.score_bytes_gib", scores / _GIB, "derived", "median batch at the largest length, fp32"
+    )
+
+
+def _balance(sheet: SheetBuilder, observation: Observation) -> None:
+    if observation.expected_ranks == 1 or len(observation.ranks) < 2:
+        if observation.expected_ranks == 1:
+            sheet.not_applicable("data.rank_token_skew_frac", "one rank")
+        return
+    skews = []
+    for row in steps_by_index(observation).values():
+        tokens = [step.real_tokens or step.tokens for _, step in row]
+        known = [count for count in tokens if count]
+        if len(known) == len(observation.ranks):
+            skews.append(max(known) / (sum(known) / len(known)) - 1.0)
+    if skews:
+        sheet.put(
+            "data.rank_token_skew_frac", median(skews), "probe, batches of all ranks", f"{len(skews)} steps"
+        )
+
+
+def checkpoint_estimates(sheet: SheetBuilder) -> None:
+    """The peak if every second layer were checkpointed: half way to the peak without checkpointing."""
+    without, now = sheet.number("memory.peak_without_checkpointing_frac"), sheet.number("memory.peak_frac")
+    if without is not None and now is not None:
+        half = now + (without - now) / 2
+        sheet.put("memory.peak_every_second_layer_frac", half, "derived", "half of the kept activations")
+    elif sheet.value("memory.checkpointing") is not True:
+        sheet.not_applicable("memory.peak_every_second_layer_frac", "checkpointing is off")
