@@ -1,4 +1,4 @@
-"""Fine-tune a tiny chat model on the first turns of long conversations, with loss on the replies only.
+"""Fine-tune a tiny chat model on the end of long conversations, with loss on the replies only.
 
 python train.py --output-dir out
 """
@@ -15,7 +15,7 @@ CHAT_TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{%
 
 
 class ReplyDataset(Dataset):
-    """Long chats, cut to `length` tokens; only the assistant's words carry a label."""
+    """The last `length` tokens of long chats; only the assistant's words carry a label."""
 
     def __init__(self, tokenizer, length):
         self.tokenizer = tokenizer
@@ -23,10 +23,10 @@ class ReplyDataset(Dataset):
         self.chats = []
         for chat in chitchat_dataset.Dataset().values():
             turns = [" ".join(m["text"] for m in turn) for turn in chat["messages"]]
-            if sum(len(turn) for turn in turns[:24]) < 6 * length:
+            if sum(len(turn) for turn in turns[:32]) < 8 * length:
                 continue
             roles = ["user", "assistant"]
-            self.chats.append([{"role": roles[i % 2], "content": t} for i, t in enumerate(turns[:24])])
+            self.chats.append([{"role": roles[i % 2], "content": t} for i, t in enumerate(turns[:32])])
 
     def __len__(self):
         return len(self.chats)
@@ -40,8 +40,8 @@ class ReplyDataset(Dataset):
             new = ids[len(labels) :]
             labels += new if message["role"] == "assistant" else [-100] * len(new)
         return {
-            "input_ids": torch.tensor(ids[: self.length]),
-            "labels": torch.tensor(labels[: self.length]),
+            "input_ids": torch.tensor(ids[-self.length :]),
+            "labels": torch.tensor(labels[-self.length :]),
         }
 
 
@@ -50,7 +50,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--max-steps", type=int, default=None)
     parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output-dir", default="output")
     args = parser.parse_args()
