@@ -17,7 +17,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07")
 
 
 class Tee:
-    """Two reader threads; the log keeps both streams in the order they came."""
+    """Two reader threads; the log keeps the lines of both streams whole and in the order they came."""
 
     def __init__(self, log: Path, echo: Echo) -> None:
         self._log = open(log, "wb", buffering=0)  # noqa: SIM115
@@ -37,26 +37,37 @@ class Tee:
         self._threads.append(thread)
 
     def _copy(self, source: int, target: int | None) -> None:
+        pending = b""
         while True:
             try:
                 block = os.read(source, 65536)
             except OSError:
-                return
+                block = b""
             if not block:
+                self._write(pending)
                 return
             self.last_output_s = time.monotonic()
-            with self._lock:
-                try:
-                    if self.fault is None:
-                        self._log.write(block)
-                except OSError as fault:
-                    self.fault = fault  # keep reading: the job must not block on a full pipe
+            pending += block
+            end = max(pending.rfind(b"\n"), pending.rfind(b"\r")) + 1
+            if end == 0 and len(pending) > 65536:
+                end = len(pending)
+            if end:
+                self._write(pending[:end])
+                pending = pending[end:]
             if target is not None:
                 try:
                     (sys.stdout if target == 1 else sys.stderr).flush()
                     os.write(target, block)
                 except (OSError, ValueError):
                     target = None
+
+    def _write(self, block: bytes) -> None:
+        with self._lock:
+            try:
+                if self.fault is None and not self._log.closed:
+                    self._log.write(block)
+            except OSError as fault:
+                self.fault = fault  # the reader goes on: the job must not block on a full pipe
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Wait for the streams to end."""
@@ -72,7 +83,7 @@ def last_lines(log: Path, count: int = 40) -> list[str]:
         with open(log, "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - 65536))
-            text = file.read().decode("utf-8", "replace")
+            text = file.read(65536).decode("utf-8", "replace")
     except OSError:
         return []
     lines = [_CONTROL.sub("", line.rstrip("\r").rsplit("\r", 1)[-1]).rstrip() for line in text.split("\n")]

@@ -15,13 +15,13 @@ _MAX_RECORDS = 300
 class Reporter:
     def __init__(self, emit: Callable[..., None]) -> None:
         self._emit = emit
-        self._seen: set[tuple[str, str]] = set()
+        self._seen: set[tuple[str, str, str]] = set()
         self._busy = threading.local()
         self.dropped = 0
 
     def __call__(self, action: str, call: str, target: str) -> None:
-        """Report once per action and target; never raises."""
-        key = (action, target)
+        """Report once per action, call and target; never raises."""
+        key = (action, call, target)
         if key in self._seen or getattr(self._busy, "value", False):
             return
         if len(self._seen) >= _MAX_RECORDS:

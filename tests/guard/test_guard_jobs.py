@@ -1,0 +1,128 @@
+"""Real jobs that save, rotate, log and resume: an observed run leaves every byte of the user's tree."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from guarded import tree
+
+from autotune.observe.launch import launch
+from autotune.observe.spec import LaunchSpec
+from autotune.records.observation import Observation
+
+pytestmark = pytest.mark.job
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+PYTHON = sys.executable
+TORCHRUN = [PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+
+
+def observe(project: Path, folder: Path, command: list[str], **more: object) -> Observation:
+    """One guarded launch; the job must end well and be seen."""
+    spec = LaunchSpec(
+        command=tuple(command), cwd=project, folder=folder, mode="timing", steps=5, warmup_steps=3,
+        echo="none", total_timeout_s=200, keep_sandbox=True, **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+    observation = launch(spec)
+    log = (folder / "train.log").read_text()
+    assert observation.exit_code == 0, log
+    assert observation.ranks and all(rank.status == "stopped" for rank in observation.ranks), log
+    assert all(not rank.hook_faults for rank in observation.ranks)
+    return observation
+
+
+def start(project: Path, script: str, command: list[str]) -> None:
+    """The user's own earlier run, without us."""
+    project.mkdir()
+    shutil.copy(SCRIPTS / script, project / script)
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+
+
+def actions(observation: Observation) -> set[tuple[str, str]]:
+    return {(g.action, os.path.basename(g.target)) for g in observation.guards}
+
+
+@pytest.fixture(scope="module")
+def plain_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the user's own run of five steps left."""
+    project = tmp_path_factory.mktemp("user") / "project"
+    start(project, "saves_plain.py", [PYTHON, "saves_plain.py", "5"])
+    return project
+
+
+def copy(project: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(project, tmp_path / "project", symlinks=True))
+
+
+@pytest.mark.parametrize(
+    "workers", [(), ("2",), ("1", "spawn")], ids=["plain", "fork workers", "spawn workers"]
+)
+def test_plain_loop(plain_project: Path, tmp_path: Path, workers: tuple[str, ...]) -> None:
+    project = copy(plain_project, tmp_path)
+    before = tree(project)
+    observation = observe(project, tmp_path / "launch", [PYTHON, "saves_plain.py", "90", *workers])
+    assert tree(project) == before
+    log = (tmp_path / "launch" / "train.log").read_text()
+    assert "resumed from 4" in log
+    assert "lines 12" in log  # five of the user's own run, and ours up to the stop inside its eighth step
+    seen = actions(observation)
+    assert {
+        ("redirected", "model.pt"),
+        ("redirected", "metrics.jsonl"),
+        ("suppressed", "checkpoint-4"),
+    } <= seen
+    assert ("redirected", "seen.txt") in seen or not workers
+    assert not any(action == "refused" for action, _ in seen)
+    save = next(g for g in observation.guards if g.target.endswith("project/model.pt"))
+    assert (save.call, Path(save.file or "").name) == ("torch.save", "saves_plain.py")
+
+
+def test_trainer_with_hub_pushes(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    start(project, "saves_trainer.py", [PYTHON, "saves_trainer.py", "4"])
+    before = tree(project)
+    observation = observe(project, tmp_path / "launch", [PYTHON, "saves_trainer.py", "80", "--push"])
+    assert tree(project) == before
+    log = (tmp_path / "launch" / "train.log").read_text()
+    assert "resume out/checkpoint-4" in log
+    calls = {(g.action, g.call) for g in observation.guards}
+    assert ("suppressed", "huggingface_hub.create_repo") in calls
+    assert ("suppressed", "huggingface_hub.upload_folder") in calls
+    assert ("suppressed", "shutil.rmtree") in calls
+    assert not any(action == "refused" for action, _ in calls)
+
+
+def test_fsdp2_with_distributed_checkpoints(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    start(project, "saves_fsdp2.py", [*TORCHRUN, "saves_fsdp2.py", "4", "--end"])
+    before = tree(project)
+    observation = observe(project, tmp_path / "launch", [*TORCHRUN, "saves_fsdp2.py", "60"])
+    assert tree(project) == before
+    assert len(observation.ranks) == 2
+    assert "resumed from 4" in (tmp_path / "launch" / "train.log").read_text()
+    assert ("suppressed", "step-4") in actions(observation)
+
+
+def test_without_protection_the_job_writes_where_the_user_writes(plain_project: Path, tmp_path: Path) -> None:
+    project = copy(plain_project, tmp_path)
+    spec = LaunchSpec(
+        command=(PYTHON, "saves_plain.py", "8"), cwd=project, folder=tmp_path / "launch", mode="watch",
+        stop="never", echo="none", total_timeout_s=100,
+    )  # fmt: skip
+    observation = launch(spec)
+    assert observation.exit_code == 0 and observation.guards == []
+    assert sorted(p.name for p in (project / "out").iterdir()) == ["checkpoint-6", "checkpoint-8", "latest"]
+
+
+def test_allowed_paths_are_written(plain_project: Path, tmp_path: Path) -> None:
+    project = copy(plain_project, tmp_path)
+    command = [PYTHON, "saves_plain.py", "90"]
+    observation = observe(project, tmp_path / "launch", command, allow_write=(project / "metrics.jsonl",))
+    assert len((project / "metrics.jsonl").read_text().splitlines()) > 5
+    assert ("allowed", "metrics.jsonl") in actions(observation)
+    assert sorted(p.name for p in (project / "out").iterdir()) == ["checkpoint-2", "checkpoint-4", "latest"]
