@@ -52,6 +52,7 @@ class VerifyOptions:
     """What must hold for training; None: speed only (rungs whose parity is already proven)."""
     min_pairs: int = 3
     max_pairs: int = 8
+    """0: parity only."""
     steps: int = 20
     warmup_steps: int = 3
     parity_steps: int = 20

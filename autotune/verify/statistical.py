@@ -57,6 +57,9 @@ def compare_statistical(
         detail = "the loss becomes not a number with the change"
         checks.append(ParityCheck(name="loss", outcome="fail", detail=detail))
         return _result(checks, [], None, None, len(pairs))
+    if len({tuple(first) for first, _ in tables}) < len(tables):
+        detail = "the job sets its own seed: launches with other seeds were the same launch"
+        checks.append(ParityCheck(name="seeds", outcome="undecided", detail=detail))
     length = min(len(first) for first, _ in tables)
     if length == 0:
         return _result(checks, [], None, None, len(pairs))

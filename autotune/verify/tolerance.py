@@ -31,7 +31,7 @@ class Floor:
 
 FLOORS: dict[Precision, Floor] = {
     "fp64": Floor(1e-9, 2e-10, 1e-10, 1e-7, 1e-6),
-    "fp32": Floor(1e-5, 2e-6, 1e-6, 1e-3, 2e-3),
+    "fp32": Floor(1e-5, 2e-6, 1e-6, 2e-4, 2e-4),
     "tf32": Floor(5e-4, 5e-5, 1e-5, 5e-3, 2e-2),
     "half": Floor(2e-3, 1e-4, 5e-4, 1e-2, 4.5e-2),  # 4.5e-2: a cosine of 0.999
 }

@@ -56,9 +56,10 @@ def run_comparison(
     run = _Comparison(tuple(arms), Bench(folder, options, launch), options, progress or _silent)
     try:
         run.parity()
-        run.warm()
         run.prove_live()
-        run.time()
+        if options.max_pairs > 0:
+            run.warm()
+            run.time()
     except _Ended:
         pass
     verdict = conclude(run.session)
