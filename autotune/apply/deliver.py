@@ -6,6 +6,7 @@ patch for `git apply`. Every delivery lists its files with hashes, so that `reve
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import shlex
@@ -232,7 +233,8 @@ def _put(place: Path, content: bytes, like: str | None = None) -> None:
             scratch.chmod(model.stat().st_mode & 0o777)
         os.replace(scratch, place)
     except OSError as fault:
-        scratch.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            scratch.unlink(missing_ok=True)
         raise FilesError(fault.strerror or str(fault), where=str(place)) from fault
 
 

@@ -211,7 +211,12 @@ class _Interpreter:
 
     def _pip(self) -> list[str]:
         """The job's own pip; where its environment has none, ours working for its interpreter."""
-        probe = subprocess.run([self.path, "-m", "pip", "--version"], capture_output=True, env=_plain_env())
+        try:
+            probe = subprocess.run(
+                [self.path, "-m", "pip", "--version"], capture_output=True, env=_plain_env()
+            )
+        except OSError as fault:
+            raise InputError(f"the job's interpreter does not answer: {fault}", where=self.path) from fault
         if probe.returncode == 0:
             return [self.path, "-m", "pip"]
         return [sys.executable, "-m", "pip", "--python", self.path]

@@ -1,0 +1,115 @@
+"""Packages go into a folder of the run: only the patched arm sees them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from findings_made import diagnosis, finding, fix, observation, step
+
+from autotune.apply.job import materialise
+from autotune.apply.packages import environment_packages, install
+from autotune.apply.plan import build_plan
+from autotune.errors import InputError
+
+pytestmark = pytest.mark.job
+
+
+def wheel(folder: Path, name: str, source: str, requires: tuple[str, ...] = (), version: str = "1.0") -> None:
+    """A pure Python wheel, written by hand."""
+    folder.mkdir(exist_ok=True)
+    info = f"{name}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += "".join(f"Requires-Dist: {r}\n" for r in requires)
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as out:
+        out.writestr(f"{name}/__init__.py", source)
+        out.writestr(f"{info}/METADATA", metadata)
+        out.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        out.writestr(
+            f"{info}/RECORD", f"{name}/__init__.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n"
+        )
+
+
+@pytest.fixture(scope="module")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A user's environment of its own, with nothing but pip."""
+    folder = tmp_path_factory.mktemp("env") / "venv"
+    venv.create(folder, with_pip=True, symlinks=True)
+    return str(folder / "bin" / "python")
+
+
+def test_only_the_patched_arm_sees_the_packages(tmp_path: Path, interpreter: str) -> None:
+    house = tmp_path / "wheels"
+    wheel(
+        house,
+        "fastkernels",
+        "import deepdep\nSPEED = deepdep.SPEED\n",
+        ("deepdep>=1", "extra-thing; extra == 'x'", "pip"),
+    )
+    wheel(house, "deepdep", "SPEED = 3\n")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "main.py").write_text(
+        "try:\n    import fastkernels\n    print(fastkernels.SPEED)\nexcept ImportError:\n    print('slow')\n"
+    )
+    seen = observation([interpreter, "main.py"], project, interpreter=interpreter)
+    how = fix(step("install", packages=["fastkernels"]), surface="package")
+    plan = build_plan(diagnosis(finding("kernels/fallback", how)), seen)
+    run = tmp_path / "runs" / "at-1"
+    run.mkdir(parents=True)
+    before = environment_packages(interpreter)
+    lines: list[str] = []
+    baseline = materialise([], seen, run=run, label="baseline")
+    patched = materialise(plan.groups, seen, run=run, label="t", wheelhouse=house, progress=lines.append)
+    assert environment_packages(interpreter) == before, "the user's environment is as it was"
+    arms = [environment_packages(interpreter, job.python_path) for job in (baseline, patched)]
+    assert {**arms[0], "fastkernels": "1.0", "deepdep": "1.0"} == arms[1]
+    assert arms[0] == before
+    assert [(p.name, p.imports) for p in patched.packages] == [
+        ("deepdep", ["deepdep"]),
+        ("fastkernels", ["fastkernels"]),
+    ]
+    assert any(line.startswith("installing fastkernels: ") for line in lines)
+    for job, expected in ((baseline, "slow"), (patched, "3")):
+        env = {"PYTHONPATH": ":".join(job.python_path)}
+        assert (
+            subprocess.run(job.command, cwd=job.cwd, env=env, capture_output=True, text=True).stdout.strip()
+            == expected
+        )
+    again = install(["fastkernels"], interpreter=interpreter, run=run, wheelhouse=None)
+    assert [p.name for p in again.packages] == ["deepdep", "fastkernels"], "the same set is installed once"
+
+
+@pytest.mark.parametrize(
+    "name", ["torch", "triton==3.7.1", "numpy", "nvidia-cublas-cu12", "transformers>=5", "tokenizers"]
+)
+def test_what_decides_the_job_is_never_installed(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="is never installed"):
+        install([name], interpreter=sys.executable, run=tmp_path)
+    assert not (tmp_path / "overlay").exists()
+
+
+def test_faults_are_named(tmp_path: Path, interpreter: str) -> None:
+    house = tmp_path / "wheels"
+    wheel(house, "wantstorch", "", ("torch>=2",))
+    wheel(house, "broken", "raise RuntimeError('needs a GPU\\nmore')\n")
+    with pytest.raises(InputError, match=r"absent cannot be installed: .*absent"):
+        install(["absent"], interpreter=interpreter, run=tmp_path, wheelhouse=house)
+    with pytest.raises(InputError, match=r"lacks torch>=2, which is the user.s to install"):
+        install(["wantstorch"], interpreter=interpreter, run=tmp_path, wheelhouse=house)
+    with pytest.raises(InputError, match=r"does not import: broken: RuntimeError: needs a GPU"):
+        install(["broken"], interpreter=interpreter, run=tmp_path, wheelhouse=house)
+    with pytest.raises(InputError, match="does not answer"):
+        install(["broken"], interpreter=str(tmp_path / "no-python"), run=tmp_path, wheelhouse=house)
+
+
+def test_a_deadline_ends_a_build_that_hangs(tmp_path: Path, interpreter: str) -> None:
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    (slow / "setup.py").write_text("import time\ntime.sleep(60)\n")
+    with pytest.raises(InputError, match="not installed within the time limit"):
+        install([str(slow)], interpreter=interpreter, run=tmp_path, deadline_s=3.0)
