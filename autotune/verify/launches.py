@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -30,6 +30,7 @@ LaunchFunction = Callable[[LaunchSpec], Observation]
 _TAIL_LINES = 20
 _OVERRUN_S = 300.0
 _OVERRUN = 6.0
+_LEAST_S = 60.0  # a launch that is made at all gets this long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +60,9 @@ class Bench:
     reused: int = 0
     made: list[str] = field(default_factory=list)
 
-    def run(self, request: Request) -> tuple[Observation, Trial]:
+    def run(self, request: Request, minutes_left: float | None = None) -> tuple[Observation, Trial]:
         """Make the launch, or read it back when it was finished before."""
-        spec = self._spec(request)
+        spec = self._spec(request, minutes_left)
         label = spec.folder.name
         observation = _finished(spec.folder)
         started = ""
@@ -81,13 +82,16 @@ class Bench:
     def _wanted(self, request: Request) -> int:
         return self.options.parity_steps if request.purpose == "parity" else self.options.steps
 
-    def _spec(self, request: Request) -> LaunchSpec:
+    def _spec(self, request: Request, minutes_left: float | None) -> LaunchSpec:
         arm, options = request.arm, self.options
         modes: dict[Purpose, LaunchMode] = {"parity": "parity", "live": "profile"}
         mode = modes.get(request.purpose, "timing")
         limit = options.run_timeout_s
         if limit is None and self.longest_s is not None:
             limit = _OVERRUN * self.longest_s + _OVERRUN_S
+        if minutes_left is not None:
+            budget = max(60 * minutes_left, _LEAST_S)
+            limit = budget if limit is None else min(limit, budget)
         common = LaunchSpec(
             command=arm.command,
             cwd=arm.cwd,
@@ -114,8 +118,6 @@ class Bench:
             f"-r{request.attempt}" if request.attempt > 1 else ""
         )
         label = f"{request.purpose}-{place}-{_slug(arm.name)}-{_key(common, arm)}"
-        from dataclasses import replace
-
         return replace(common, folder=self.folder / label)
 
 

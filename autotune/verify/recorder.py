@@ -1,0 +1,114 @@
+"""Makes launches for a comparison and keeps the session: what ran, on which machine, and what ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autotune.errors import JobFailedError
+from autotune.observe.outcome import require_steps
+from autotune.records.verdict import LiveCheck, Trial
+from autotune.verify.arm import Arm, Progress
+from autotune.verify.launches import Bench, Request
+from autotune.verify.memory import worst_case_bytes
+from autotune.verify.verdict import Session
+
+if TYPE_CHECKING:
+    from autotune.records.observation import Observation
+
+
+class Ended(Exception):
+    """Nothing further is worth launching; the reason is in the session."""
+
+
+@dataclass
+class Recorder:
+    """One comparison's launches, in order."""
+
+    arms: tuple[Arm, ...]
+    bench: Bench
+    session: Session
+    progress: Callable[[Progress], None]
+    max_minutes: float | None
+    planned: int
+    """Launches it takes at least."""
+
+    def minutes_left(self) -> float | None:
+        """What is left of the budget; None without one."""
+        if self.max_minutes is None:
+            return None
+        return max(0.0, self.max_minutes - sum(trial.wall_s for trial in self.session.trials) / 60)
+
+    def run(self, request: Request, *, may_retry: bool = False) -> tuple[Observation, Trial]:
+        """Make one launch and record it. Raises Ended when it failed, JobFailedError for the baseline."""
+        done, planned = len(self.session.trials), self.planned
+        detail = f"{request.arm.name}" + (f", block {request.block}" if request.block else "")
+        self.progress(
+            Progress(request.purpose, done + 1, max(planned, done + 1), detail, self.minutes_left())
+        )
+        observation, trial = self.bench.run(request, self.minutes_left())
+        self.session.trials.append(trial)
+        self._remember(request.arm, observation, trial)
+        if trial.outcome == "finished":
+            self._check_fingerprint(request.arm, trial)
+            return observation, trial
+        if request.arm is self.arms[0]:
+            self._baseline_failed(observation, trial)
+        if not (may_retry and trial.outcome == "no-steady-state"):
+            raise Ended
+        return observation, trial
+
+    def _baseline_failed(self, observation: Observation, trial: Trial) -> None:
+        """A baseline without steps stops everything; one that does not settle is an outcome."""
+        require_steps(observation, 1, where=str(self.bench.folder / trial.label))
+        if trial.outcome == "crashed":
+            tail = next((line.strip() for line in reversed(observation.log_tail) if line.strip()), "")
+            raise JobFailedError(
+                f"the unchanged job failed: {trial.reason}",
+                where=str(self.bench.folder / trial.label / "train.log"),
+                hint=f"its last line: {tail[:200]}" if tail else None,
+            )
+
+    def _check_fingerprint(self, arm: Arm, trial: Trial) -> None:
+        """Every rank of a changed arm must have run the edited files, and no rank of the baseline."""
+        if not arm.fingerprint:
+            return
+        wrong = [f for f in trial.fingerprints if f != arm.fingerprint]
+        if not wrong:
+            if not any(check.arm == arm.name for check in self.session.live):
+                self.note_live(arm, [], ["every rank ran the edited files"])
+            return
+        missing = all(f is None for f in wrong)
+        what = "did not load the edited files" if missing else "ran other files than the edited ones"
+        fault = f"{len(wrong)} of {len(trial.fingerprints)} ranks {what} ({trial.label})"
+        self.note_live(arm, [fault], [], fingerprint="missing" if missing else "different")
+        raise Ended
+
+    def note_live(
+        self, arm: Arm, faults: list[str], checked: list[str], *, fingerprint: str | None = None
+    ) -> None:
+        state = fingerprint or ("reported" if arm.fingerprint else "not-asked")
+        self.session.live.append(
+            LiveCheck.model_validate(
+                {"arm": arm.name, "fingerprint": state, "faults": faults, "checked": checked}
+            )
+        )
+
+    def _remember(self, arm: Arm, observation: Observation, trial: Trial) -> None:
+        """Software and machine from the first launch of each arm, wall time of the baseline."""
+        if arm is self.arms[0]:
+            self.bench.longest_s = max(self.bench.longest_s or 0.0, trial.wall_s)
+        if not observation.ranks:
+            return
+        software = observation.ranks[0].environment
+        place = self.arms.index(arm)
+        record = self.session.arms[place]
+        worst = max(record.worst_case_bytes or 0, worst_case_bytes(observation) or 0)
+        update = {"software": record.software or software, "worst_case_bytes": worst or None}
+        self.session.arms[place] = record.model_copy(update=update)
+        if not self.session.machine:
+            device = software.device_name or software.device_type
+            cores = f", {software.cpu_cores:g} cores" if software.cpu_cores else ""
+            count = f"{software.device_count} x " if software.device_count > 1 else ""
+            self.session.machine = f"{count}{device}{cores}"
