@@ -28,7 +28,7 @@ def test_no_lint_problem(catalogue: dict[str, Fact]) -> None:
 
 def test_every_example_holds(built_in: RuleSet, catalogue: dict[str, Fact]) -> None:
     results = run_examples(built_in.rules, catalogue)
-    assert len(results) > 5 * len(built_in.rules)
+    assert len(results) >= 3 * len(built_in.rules)
     assert [f"{r.rule}: {r.example}: {r.fault}" for r in results if r.fault] == []
 
 

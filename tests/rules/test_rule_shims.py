@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import types
 from typing import Any
 
@@ -109,3 +110,115 @@ def test_a_late_nan_is_noticed() -> None:
     number = Slow(module, {"now": 0, "waits": 0}, 1, float("nan")).number
     assert math.isnan(number)
     assert number != number
+
+
+def padded(lengths: list[int], width: int) -> dict[str, Any]:
+    """Right-padded ids, mask and labels of examples of these lengths."""
+    torch.manual_seed(3)
+    ids = torch.zeros(len(lengths), width, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    labels = torch.full_like(ids, -100)
+    for row, length in enumerate(lengths):
+        ids[row, :length] = torch.randint(1, 50, (length,))
+        mask[row, :length] = 1
+        labels[row, :length] = ids[row, :length]
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+@pytest.fixture(scope="module")
+def tiny_llama() -> Any:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        attn_implementation="sdpa",
+    )
+    return transformers.LlamaForCausalLM(config)
+
+
+def loss_and_gradient(model: Any, batch: dict[str, Any]) -> tuple[float, Any]:
+    model.zero_grad()
+    loss = model(**batch, use_cache=False).loss
+    loss.backward()
+    return loss.item(), model.model.embed_tokens.weight.grad.clone()
+
+
+@pytest.mark.parametrize("name", ["trimmed_batches", "length_buckets"])
+def test_other_lengths_of_a_batch_train_the_same(name: str, tiny_llama: Any) -> None:
+    module = shim(name)
+    wrap = module.trim if name == "trimmed_batches" else module.round_up
+    batch = padded([3, 17, 9], 40)
+    changed = wrap(lambda rows: batch)([])
+    assert changed["input_ids"].shape[1] == (24 if name == "trimmed_batches" else 128)
+    before, after = loss_and_gradient(tiny_llama, batch), loss_and_gradient(tiny_llama, changed)
+    assert abs(before[0] - after[0]) < 1e-5
+    assert torch.allclose(before[1], after[1], atol=1e-6)
+
+
+def test_batches_whose_end_is_not_clear_are_not_cut() -> None:
+    trim = shim("trimmed_batches").trim
+    counted = padded([3, 5], 16)
+    counted["labels"][0, 15] = 7  # the loss counts a padded place
+    for batch in (counted, {"input_ids": torch.ones(2, 16)}, {"pixel_values": torch.ones(2, 3, 4, 4)}):
+        assert trim(lambda rows, b=batch: b)([]) is not None
+        assert all(torch.equal(v, batch[k]) for k, v in trim(lambda rows, b=batch: b)([]).items())
+    left = padded([3, 5], 16)
+    left = {name: value.flip(1) for name, value in left.items()}
+    assert trim(lambda rows: left)([])["input_ids"].shape == (2, 16)
+
+
+def test_a_tuple_of_ids_and_labels_is_cut_by_its_labels() -> None:
+    batch = padded([3, 5], 32)
+    ids, labels = shim("trimmed_batches").trim(lambda rows: (batch["input_ids"], batch["labels"]))([])
+    assert ids.shape == labels.shape == (2, 8)
+
+
+def test_rounding_up_needs_a_mask() -> None:
+    batch = {name: value for name, value in padded([3, 5], 16).items() if name != "attention_mask"}
+    assert shim("length_buckets").round_up(lambda rows: batch)([])["input_ids"].shape == (2, 16)
+
+
+def test_garbage_is_collected_at_planned_steps_only() -> None:
+    import gc
+
+    module = shim("planned_collection")
+    module.EVERY = 3
+    module.start()
+    handle = module.start.handle
+    module.start()
+    assert module.start.handle is handle
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    seen: list[str] = []
+    watch = lambda phase, info: seen.append(phase)  # noqa: E731
+    try:
+        for step in range(1, 8):
+            parameter.grad = torch.ones(2)
+            optimizer.step()
+            if step == 1:
+                assert not gc.isenabled()
+                gc.callbacks.append(watch)
+        assert seen.count("start") == 2  # after steps 3 and 6
+    finally:
+        handle.remove()
+        if watch in gc.callbacks:
+            gc.callbacks.remove(watch)
+        gc.unfreeze()
+        gc.enable()
+
+
+def test_layers_are_found_and_compiled_in_place(tiny_llama: Any) -> None:
+    module = shim("compiled_layers")
+    names = [name for name, _ in tiny_llama.named_parameters()]
+    assert module.largest_list(tiny_llama) is tiny_llama.model.layers
+    changed = module.compile_layers(copy.deepcopy(tiny_llama))
+    assert all(layer._compiled_call_impl is not None for layer in changed.model.layers)
+    assert changed._compiled_call_impl is None
+    assert [name for name, _ in changed.named_parameters()] == names
+    with pytest.raises(ValueError, match="no list of equal layers"):
+        module.compile_layers(torch.nn.Linear(2, 2))
