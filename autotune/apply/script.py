@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.apply.script_imports import package_imports, standard_imports
-from autotune.apply.script_options import WIDTH, cache_fields, option_lines, source_of
+from autotune.apply.script_options import WIDTH, assigned, cache_fields, option_lines
 from autotune.errors import InputError
 from autotune.records.script import LoraContext, ScriptContext, source_type
 
@@ -70,13 +70,13 @@ def template_values(context: ScriptContext) -> dict[str, Any]:
         "data": data,
         "eval_source": data.eval_source,
         "streaming": data.streaming,
-        "hook_arguments": source_of(data.hook_arguments, 17),
-        "eval_hook_arguments": source_of(data.eval_hook_arguments, 22),
+        "hook_arguments": assigned("HOOK", data.hook_arguments),
+        "eval_hook_arguments": assigned("EVAL_HOOK", data.eval_hook_arguments),
         "has_tokenizer": data.kind != "tokens" or bool(model.tokenizer),
-        "model_config": None if model.config is None or pretrained else source_of(model.config, 15),
+        "model_config": assigned("MODEL_CONFIG", model.config) if model.config and not pretrained else [],
         "pretrained": pretrained,
         "trust_remote_code": model.trust_remote_code,
-        "lora": None if model.lora is None else source_of(lora_arguments(model.lora), 7),
+        "lora": None if model.lora is None else assigned("LORA", lora_arguments(model.lora)),
         "liger_layers": model.liger_layers,
         "loss_head": loss.head,
         "checkpointing": context.memory.checkpointing,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pprint
-import re
+import json
 from typing import Any
 
 from autotune.records.script import DataContext, ScriptContext, source_type
@@ -115,7 +114,7 @@ def option_lines(context: ScriptContext) -> list[str]:
     for topic, options in option_groups(context):
         lines += [f"# {topic}"] if topic else []
         row: list[str] = []
-        for item in [f"{name}={source_of(value, 0)}" for name, value in options.items()]:
+        for item in [f"{name}={source_of(value)}" for name, value in options.items()]:
             if row and len("OPTIONS |= dict()" + ", ".join([*row, item])) > WIDTH:
                 lines.append(f"OPTIONS |= dict({', '.join(row)})")
                 row = []
@@ -151,14 +150,53 @@ def cache_fields(context: ScriptContext) -> list[str]:
     return [f"key += [{', '.join(names[i : i + 5])}]" for i in range(0, len(names), 5)]
 
 
-def source_of(value: Any, indent: int) -> str:
-    """A plain value as Python source in the style of the script: double quotes, wrapped at the line width."""
+def assigned(name: str, value: dict[str, Any]) -> list[str]:
+    """`name = {...}` as lines within the width, further items with `|=`; a formatter leaves them alone."""
+    lines: list[str] = []
+    row: list[str] = []
+
+    def flush() -> None:
+        lines.append(f"{name} {'|=' if lines else '='} {{{', '.join(row)}}}")
+        row.clear()
+
+    for key, item in value.items():
+        text = f"{source_of(key)}: {source_of(item)}"
+        if len(f"{name} |= {{{text}}}") > WIDTH:
+            if row:
+                flush()
+            exploded = "\n".join(f"    {line}" for line in _exploded(item).split("\n"))
+            lines.append(
+                f"{name} {'|=' if lines else '='} {{\n    {source_of(key)}: {exploded.lstrip()},\n}}"
+            )
+            continue
+        if row and len(f"{name} |= {{{', '.join([*row, text])}}}") > WIDTH:
+            flush()
+        row.append(text)
+    if row or not lines:
+        flush()
+    return lines
+
+
+def source_of(value: Any) -> str:
+    """A plain value as Python source on one line; a long list that repeats itself is multiplied."""
     if isinstance(value, str):
-        return _double_quoted(repr(value))
-    text = pprint.pformat(value, width=WIDTH - indent, compact=True, sort_dicts=False)
-    return _double_quoted(text)
+        return json.dumps(value, ensure_ascii=False) if value.count('"') <= value.count("'") else repr(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{source_of(key)}: {source_of(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        size, items = len(value), list(value)
+        period = next(n for n in range(1, size + 1) if items == (items[:n] * size)[:size]) if size else 0
+        if size > 8 and size % period == 0 and size // period > 1:
+            return f"{source_of(items[:period])} * {size // period}"
+        return "[" + ", ".join(map(source_of, items)) + "]"
+    return repr(value)
 
 
-def _double_quoted(text: str) -> str:
-    """Turn the single-quoted strings of a `repr` into double-quoted ones where that needs no escapes."""
-    return re.sub(r"'([^'\"\\\n]*)'", r'"\1"', text)
+def _exploded(value: Any) -> str:
+    """A value as a formatter writes it when it is too long for one line."""
+    if isinstance(value, dict):
+        items = [f"{source_of(key)}: {source_of(item)}" for key, item in value.items()]
+        return "{\n" + "".join(f"    {item},\n" for item in items) + "}"
+    if isinstance(value, list):
+        return "[\n" + "".join(f"    {source_of(item)},\n" for item in value) + "]"
+    return source_of(value)
