@@ -10,6 +10,7 @@ _GIB = 1024.0**3
 # of the projections and of the activation. 34 is the dense transformer's count; half as much again covers
 # gated and recurrent layers.
 _ACTIVATION_BYTES = 34.0 * 1.5
+_FRAGMENTATION = 1.1
 
 
 def derived_facts(sheet: SheetBuilder, observation: Observation | None, peak_tflops: float | None) -> None:
@@ -131,7 +132,9 @@ def _loss(sheet: SheetBuilder) -> None:
 
 
 def _memory(sheet: SheetBuilder) -> None:
-    peak = sheet.number("memory.peak_reserved_gib")
+    # What was reserved holds cached blocks that the allocator gives back when memory is short.
+    allocated, reserved = sheet.number("memory.peak_allocated_gib"), sheet.number("memory.peak_reserved_gib")
+    peak = allocated * _FRAGMENTATION if allocated else reserved
     device = sheet.number("memory.device_gib")
     layers, hidden = sheet.number("model.layers"), sheet.number("model.hidden_size")
     tokens, world = sheet.number("data.tokens_per_step"), sheet.number("run.world_size")
@@ -146,7 +149,7 @@ def _memory(sheet: SheetBuilder) -> None:
         "memory.peak_without_checkpointing_frac",
         (peak + extra) / device,
         "derived",
-        "measured peak plus an upper estimate of the kept activations",
+        "measured allocated peak with a tenth for fragmentation, plus an upper estimate of kept activations",
     )
 
 

@@ -34,6 +34,8 @@ def packing_verdict(
     whether a 2-D attention mask is passed.
     """
     table = _table()
+    if family not in table["families"]:
+        family = family.removesuffix("_text")  # the text part of a family has a model_type of its own
     if not _version_covered(table, family, transformers_version):
         return "unknown"
     verdict = _family_verdict(table["families"].get(family), implementation, kwargs, attention)

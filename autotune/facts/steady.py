@@ -65,12 +65,20 @@ def step_times(observation: Observation) -> StepTimes:
 
 
 def _settled_at(paces: list[float]) -> int | None:
+    """First index from which the running median stays near the median of the second half.
+
+    Near is 5 %, or what the scatter of the steps lets a median of five differ by: batches of unequal work
+    scatter without drifting.
+    """
     if len(paces) < 3:
         return None
-    goal = median(paces[len(paces) // 2 :])
+    later = paces[len(paces) // 2 :]
+    goal = median(later)
+    scatter = median(abs(pace - goal) for pace in later)
     window = min(_WINDOW, len(paces))
+    tolerance = max(_TOLERANCE * goal, 2.0 * scatter)
     running = [median(paces[i : i + window]) for i in range(len(paces) - window + 1)]
     for start in range(len(running)):
-        if all(abs(value - goal) <= _TOLERANCE * goal for value in running[start:]):
+        if all(abs(value - goal) <= tolerance for value in running[start:]):
             return start
     return None

@@ -34,14 +34,14 @@ def collect(model: Any) -> list[dict[str, Any]]:
     """One entry per known function in the files that define the model's layers."""
     files = {type(module).__module__ for module in model.modules()}
     found: dict[str, dict[str, Any]] = {}
-    for name in sorted(files):
-        module = sys.modules.get(name)
-        if module is None or name.startswith("torch."):
+    for file in sorted(files):
+        module = sys.modules.get(file)
+        if module is None or file.startswith("torch."):
             continue
-        for function in FUNCTIONS:
-            if function in found or function not in module.__dict__:
-                continue
-            found[function] = _entry(function, module.__dict__[function], module)
+        for own_name, value in list(module.__dict__.items()):
+            function = _registered(value) or own_name
+            if function in FUNCTIONS and function not in found:
+                found[function] = _entry(function, value, module)
     for module in model.modules():
         for function in FUNCTIONS:
             if function not in found and function in module.__dict__:
@@ -50,9 +50,18 @@ def collect(model: Any) -> list[dict[str, Any]]:
     return list(found.values())
 
 
+def _kernel_name(value: Any) -> str | None:
+    if not callable(value):
+        return None
+    name = _wrapped(value).get("func_name")
+    return name if isinstance(name, str) else None
+
+
 def _entry(name: str, value: Any, module: Any) -> dict[str, Any]:
-    role, package, distribution = FUNCTIONS[name]
-    implementation, fallback = _resolve(value)
+    cells = _wrapped(value)
+    package = str(cells.get("package", name))
+    role, package, distribution = FUNCTIONS.get(name, ("other", package, package))
+    implementation, fallback = cells.get("implementation", value), cells.get("torch_function")
     home = getattr(implementation, "__module__", None) or ""
     fast = implementation is not None and implementation is not fallback and not _reference(home)
     if getattr(module, "is_fast_path_available", True) is False:
@@ -82,16 +91,29 @@ def _reference(home: str) -> bool:
     return home.startswith("transformers.") or home.startswith("transformers_modules")
 
 
-def _resolve(value: Any, depth: int = 3) -> tuple[Any, Any]:
-    """(function that runs, torch reference): from transformers' closure, else the value itself."""
+def _wrapped(value: Any) -> dict[str, Any]:
+    """Variables of transformers' kernel wrapper (implementation, torch_function, ...), if this is one."""
     cells = _cells(value)
     if "implementation" in cells:
-        return cells["implementation"], cells.get("torch_function")
+        return cells
+    for inner in cells.values():
+        found = _cells(inner) if callable(inner) else {}
+        if "implementation" in found:
+            return found
+    return {}
+
+
+def _registered(value: Any, depth: int = 3) -> str | None:
+    """The kernel's name in transformers' registry: a fallback is often called otherwise in its file."""
+    cells = _cells(value)
+    name = cells.get("func_name")
+    if "implementation" in cells and isinstance(name, str):
+        return name
     if depth:
         for inner in cells.values():
-            if callable(inner) and "implementation" in _cells(inner):
-                return _resolve(inner, depth - 1)
-    return value, None
+            if callable(inner) and (found := _registered(inner, depth - 1)):
+                return found
+    return None
 
 
 def _cells(function: Any) -> dict[str, Any]:

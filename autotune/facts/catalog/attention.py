@@ -58,7 +58,7 @@ FACTS = (
         "attention.cpu_frac",
         "float",
         "frac",
-        "Share of CPU operator time in attention operators (CPU jobs)",
+        "Share of CPU operator time in attention operators (CPU jobs); for eager attention an upper estimate",
         "trace",
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from autotune.facts.sheet import SheetBuilder
-from autotune.records.observation import Observation, RankObservation
+from autotune.records.observation import DeviceSample, Observation, RankObservation
 
 _GIB = 1024.0**3
 
@@ -33,8 +33,8 @@ def device_facts(sheet: SheetBuilder, observation: Observation, lead: RankObserv
         return
     sheet.put("device.count", environment.device_count, source)
     sheet.put("device.compute_capability", environment.compute_capability, source)
-    samples = observation.device_samples
-    basis = f"{len(samples)} samples"
+    samples = _during_steps(observation)
+    basis = f"{len(samples)} samples during the steps"
     throttled = [bool(s.throttle_reasons) for s in samples]
     sheet.put("device.throttled_frac", sum(throttled) / len(throttled) if throttled else None, "NVML", basis)
     used = [s.utilisation_frac for s in samples if s.utilisation_frac is not None]
@@ -43,6 +43,16 @@ def device_facts(sheet: SheetBuilder, observation: Observation, lead: RankObserv
     sheet.put("device.sm_clock_frac", median(clocks) if clocks else None, "NVML", basis)
     foreign = [s.foreign_processes for s in samples if s.foreign_processes is not None]
     sheet.put("device.foreign_processes", max(foreign, default=None), "NVML", basis)
+
+
+def _during_steps(observation: Observation) -> list[DeviceSample]:
+    """Samples between the first and the last unprofiled step; start-up says nothing about the training."""
+    steps = [s for rank in observation.ranks for s in rank.steps if not {"first", "profiled"} & set(s.tags)]
+    if not steps:
+        return observation.device_samples
+    begin = min(step.end_s - step.duration_ms / 1000.0 for step in steps)
+    end = max(step.end_s for step in steps)
+    return [sample for sample in observation.device_samples if begin <= sample.at_s <= end]
 
 
 def environment_facts(sheet: SheetBuilder, lead: RankObservation, observation: Observation) -> None:
@@ -73,7 +83,8 @@ def environment_facts(sheet: SheetBuilder, lead: RankObservation, observation: O
         sheet.put(
             "env.cpu_threads_oversubscribed", over, "probe, torch threads", f"{local} ranks, {cores:g} cores"
         )
-    sheet.put("trainer.kind", observation.trainer_kind, "probe, imports and calls")
+    kind = observation.trainer_kind or ("plain" if lead.steps else None)
+    sheet.put("trainer.kind", kind, "probe, trainer objects seen (none: a plain loop)")
     sheet.put("trainer.carrier", observation.carrier, "probe, constructor calls")
 
 

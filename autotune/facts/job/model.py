@@ -6,7 +6,15 @@ from autotune.facts.packing import Implementation, packing_verdict
 from autotune.facts.sheet import SheetBuilder
 from autotune.records.observation import ModelRecord, Observation, RankObservation
 
-_DTYPE_SHORT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8"}
+_DTYPE_SHORT = {
+    "float32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float8_e4m3fn": "fp8",
+    "fp32": "fp32",
+    "bf16": "bf16",
+    "fp16": "fp16",
+}
 _LINEAR_LAYER_WORDS = ("linear", "mamba", "recurrent", "delta", "ssm", "rwkv", "retention")
 _CONV_LAYER_WORDS = ("conv",)
 _ALL_BOUNDARIES = (

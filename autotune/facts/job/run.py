@@ -10,7 +10,15 @@ from autotune.facts.sheet import SheetBuilder
 from autotune.facts.steady import step_times, steps_by_index
 from autotune.records.observation import Observation
 
-_DTYPE_SHORT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+_DTYPE_SHORT = {
+    "float32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float8_e4m3fn": "fp8",
+    "fp32": "fp32",
+    "bf16": "bf16",
+    "fp16": "fp16",
+}
 
 
 def run_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> None:

@@ -8,6 +8,22 @@ from autotune.records.trace import RankTrace, TraceSummary
 _ELEMENTWISE = ("elementwise", "norm", "reduction", "softmax", "rope", "fill", "cat")
 
 
+_EAGER_OPS = {
+    "aten::_softmax",
+    "aten::_softmax_backward_data",
+    "aten::bmm",
+    "aten::baddbmm",
+    "aten::mul",
+    "aten::add",
+    "aten::add_",
+    "aten::div",
+    "aten::copy_",
+    "aten::masked_fill",
+    "aten::masked_fill_",
+    "aten::where",
+}
+
+
 def class_share(lead: RankTrace, *names: str) -> float:
     """Share of the summed GPU time in these kernel classes."""
     return sum(row.share_frac for row in lead.classes if row.name in names)
@@ -50,10 +66,22 @@ def attention_facts(sheet: SheetBuilder, lead: RankTrace, steps: int, basis: str
     if lead.gpu is not None:
         sheet.put("attention.gpu_frac", class_share(lead, "attention"), source, basis)
         return
-    rows = [row for row in lead.tables.cpu_ops if "attention" in row.name or row.name == "aten::_softmax"]
+    eager = attention.eager_softmax_calls > 0 and not backends
+    rows = [row for row in lead.tables.cpu_ops if _attends(row.name, eager)]
     if lead.cpu.op_self_ms:
         spent = sum(row.self_ms for row in rows)
         sheet.put("attention.cpu_frac", min(1.0, spent / lead.cpu.op_self_ms), source, basis)
+
+
+def _attends(op: str, eager: bool) -> bool:
+    """Whether a CPU op may belong to attention; for the eager implementation an upper estimate.
+
+    Batched products are its two matrix products (projections are plain ones), and the operations on every
+    pair of tokens outweigh those on every token.
+    """
+    if "attention" in op.lower():
+        return True
+    return eager and op in _EAGER_OPS
 
 
 def optimizer_facts(sheet: SheetBuilder, lead: RankTrace, steps: int, basis: str) -> None:
