@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from autotune.records.terms import Tier
 from autotune.records.verdict import ParityCheck, ParityEvidence, ParityOutcome, ParityResult
+from autotune.verify.example_losses import check_example_losses
 from autotune.verify.gradients import check_grad_norms, check_gradients
 from autotune.verify.isolation import check_isolation, isolation_of
 from autotune.verify.logged import check_logged
@@ -63,6 +64,7 @@ def compare(
         check_examples(baseline, repeat, candidate, used),
         check_supervised(baseline, candidate),
         *losses.checks,
+        check_example_losses(baseline, repeat, candidate),
         check_grad_norms(baseline, repeat, candidate),
         check_gradients(baseline, repeat, candidate),
         check_learning(baseline, candidate),
@@ -148,7 +150,7 @@ def _result(
     )
 
 
-_PREMISES = frozenset({"seed", "initial weights", "dropout", "examples", "loss", "gradients", "steps"})
+_PREMISES = frozenset({"seed", "initial weights", "dropout", "examples", "loss", "gradients"})
 _CERTAIN = frozenset({"isolation", "supervised tokens", "ranks", "learning", "replicas"})
 
 
