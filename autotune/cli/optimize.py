@@ -93,6 +93,7 @@ def command(
             min_pairs=min_pairs,
             max_pairs=max_pairs,
             steps=steps or 12,
+            parity_steps=10,
             first_step_timeout_s=first_step_timeout,
             allow_write=allow_write,
         ),

@@ -103,13 +103,20 @@ class OptimizeLoop:
             for group in plan.groups
             if group.admissible
             and not state.is_closed(group)
-            and (group.ratio_upper is None or group.ratio_upper >= self._options.min_gain_ratio)
+            and self._is_worth_it(state, group)
         ]
         if not open_groups:
             return []
         if open_groups[0].id in state.solo:
             return open_groups[:1]
         return [g for g in open_groups if g.id not in state.solo][: self._options.rungs_per_trial]
+
+    def _is_worth_it(self, state: LoopState, group: PlanGroup) -> bool:
+        """A bound above the limit; without any bound only what is called high or critical."""
+        if group.ratio_upper is not None:
+            return group.ratio_upper >= self._options.min_gain_ratio
+        loud = {f.rule for f in state.diagnosis.findings if f.severity in ("high", "critical")}
+        return bool(loud & set(group.rules))
 
     def _over_budget(self, state: LoopState, batch: Sequence[PlanGroup]) -> str:
         from autotune.verify.estimate import estimate_minutes
