@@ -310,6 +310,8 @@ def _dotted(node: ast.expr) -> str | None:
 
 
 def _times(first: str, second: str) -> str:
+    if "count" in (first, second):  # a number of things times anything: the unit is the writer's business
+        return ""
     if not first or first in _SHARES:
         return second or first
     return first if not second or second in _SHARES else ""

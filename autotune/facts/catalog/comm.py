@@ -127,4 +127,5 @@ FACTS = (
         "trace",
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
     ),
+    Fact("comm.replicated", "bool", "", "Sharded inside groups and replicated between them", "probe"),
 )

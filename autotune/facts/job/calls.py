@@ -68,6 +68,9 @@ def _sharding(sheet: SheetBuilder, observation: Observation, source: str) -> Non
         sheet.put("comm.gradients_in_buckets", _any_true(ddp, "gradient_as_bucket_view"), source)
     elif any(value is True for value in fields):
         sheet.put("comm.find_unused_parameters", True, source)
+    lead = observation.ranks[0]
+    if lead.sharding is not None and lead.sharding.mesh:
+        sheet.put("comm.replicated", len(lead.sharding.mesh) > 1, source, f"mesh {lead.sharding.mesh}")
     if sites:
         said = " ".join(a.text for site in sites for a in site.arguments.values()).lower()
         sheet.put("memory.parameters_offloaded", "cpuoffload" in said, source)
