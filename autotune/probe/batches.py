@@ -44,6 +44,7 @@ class Batch:
     mask_all_ones: bool | None = None
     restarts: bool | None = None  # position ids begin again inside a row
     boundaries: tuple[str, ...] = ()
+    source: Any = None  # the loader it came from
 
 
 def describe(batch: Any, torch: Any, pad_id: int | None = None, ends_texts: bool = False) -> Batch | None:

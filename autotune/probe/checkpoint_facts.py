@@ -30,7 +30,8 @@ def _reentrant(original: Any, args: Any, kwargs: Any) -> None:
 def _count(kind: str) -> None:
     _recompute[kind] += 1
     if core.settings.full and sum(_recompute.values()) <= 2:
-        sites.record("checkpoint_enable", "torch.utils.checkpoint.checkpoint", frame=sys._getframe(2))
+        callee = "torch.utils.checkpoint.checkpoint"
+        sites.record("checkpoint_enable", callee, frame=sys._getframe(2), only_behind_torch=True)
 
 
 def step_ended(backwards: int) -> None:

@@ -9,7 +9,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from .core import core
+from .core import call_parity, core
 
 real_os_exit = os._exit
 _done = False
@@ -74,6 +74,12 @@ def finish(status: str, code: int | None = None) -> None:
     from . import report
     from .steps import steps
 
+    try:
+        steps.finish()
+    except Exception:
+        core.sink.fault("last step")
+    if status != "stopped":
+        call_parity("finish")
     if status == "completed" and error is not None:
         status = "exception"
     text = None

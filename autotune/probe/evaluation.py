@@ -13,9 +13,15 @@ _last_ns = 0
 _inside = 0  # depth of an evaluation call of a trainer
 
 
-def is_evaluation(torch: Any) -> bool:
-    """Gradients are off, a trainer evaluates, or the model is in eval mode (and is not trained that way)."""
-    return _inside > 0 or not torch.is_grad_enabled() or models.in_eval_mode()
+def is_evaluation(torch: Any, known_training: bool) -> bool:
+    """Gradients are off, a trainer evaluates, or the model is in eval mode (and is not trained that way).
+
+    `known_training`: the batch's loader has fed training steps; a trainer may fetch before it leaves eval
+    mode.
+    """
+    if _inside > 0 or not torch.is_grad_enabled():
+        return True
+    return not known_training and models.in_eval_mode()
 
 
 def enter() -> None:

@@ -61,15 +61,19 @@ def _next(torch: Any, base: Any) -> None:
 
     @hook
     def loaded(iterator: Any, batch: Any, wait_ns: int) -> None:
-        if evaluation.is_evaluation(torch):
+        loader = _loader_of.get(iterator)
+        if evaluation.is_evaluation(torch, loader is not None and loader in steps.training_loaders):
             evaluation.fetched()
             steps.loaded(None, wait_ns, evaluation=True)
             return
         models.before_training(torch)
         described = batches.describe(batch, torch, *models.padding())
+        if described is not None:
+            described.source = loader
         call_parity("batch", batch)
         steps.loaded(described, wait_ns, evaluation=False)
-        _note(torch, iterator, described)
+        if loader is not None:
+            _note(torch, loader, described)
 
     @functools.wraps(original)
     def next_batch(self: Any) -> Any:
@@ -82,11 +86,8 @@ def _next(torch: Any, base: Any) -> None:
     base.__next__ = next_batch
 
 
-def _note(torch: Any, iterator: Any, batch: batches.Batch | None) -> None:
+def _note(torch: Any, loader: Any, batch: batches.Batch | None) -> None:
     """One record per loader; example lengths and the padding side are sampled from the first batches."""
-    loader = _loader_of.get(iterator)
-    if loader is None:
-        return
     record = _records.get(loader)
     if record is None:
         record = _records[loader] = _describe(torch, loader, len(_records))

@@ -30,6 +30,14 @@ def install_configuration(module: Any) -> None:
     config = getattr(module, "PreTrainedConfig", None) or getattr(module, "PretrainedConfig", None)
     if config is not None:
         observe(config, "from_pretrained", before=_config_loaded)
+        made = "__post_init__" if "__post_init__" in config.__dict__ else "__init__"
+        observe(config, made, after=_config_made)
+
+
+def _config_made(original: Any, args: Any, kwargs: Any, result: Any, elapsed_ns: int) -> None:
+    kind = type(args[0])
+    callee = f"{kind.__module__}.{kind.__qualname__}"
+    sites.record("config_create", callee, kind.__init__, values=dict(vars(args[0])), only_named=True)
 
 
 def _enter(original: Any, args: Any, kwargs: Any) -> None:

@@ -42,7 +42,7 @@ def _reader(torch: Any, name: str, original: Any) -> Any:
 
     @functools.wraps(original)
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _inside or compiling() or not core.active or not is_user(here(1).f_code.co_filename):
+        if _inside or compiling() or core.rank is None or not is_user(here(1).f_code.co_filename):
             return original(self, *args, **kwargs)
         return _timed(name, original, self, args, kwargs, here(1))
 
@@ -66,8 +66,8 @@ def _timed(name: str, original: Any, tensor: Any, args: Any, kwargs: Any, frame:
 def _note(name: str, tensor: Any, frame: Any, elapsed_ns: int) -> None:
     global reads, wait_ns
     device = tensor.device.type
-    if name in ("cpu", "numpy") and device == "cpu":
-        return
+    if device == "cpu" and (name in ("cpu", "numpy") or sys.modules["torch"].cuda.is_initialized()):
+        return  # nothing waits for a device here
     reads += 1
     wait_ns += elapsed_ns
     sites.record(

@@ -1,4 +1,4 @@
-"""Hooks on torch that steps need, installed once `import torch` has ended: backward, optimizers, ranks.."""
+"""Hooks on torch that steps need, installed when `import torch` has ended: backward, optimizers."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ def collect(model: Any) -> list[dict[str, Any]]:
         if module is None or file.startswith("torch."):
             continue
         for own_name, value in list(module.__dict__.items()):
-            function = _registered(value) or own_name
-            if function in FUNCTIONS and function not in found:
+            function = _kernel_name(value) or (own_name if own_name in FUNCTIONS else None)
+            if function is not None and function not in found:
                 found[function] = _entry(function, value, module)
     for module in model.modules():
         for function in FUNCTIONS:
@@ -51,6 +51,7 @@ def collect(model: Any) -> list[dict[str, Any]]:
 
 
 def _kernel_name(value: Any) -> str | None:
+    """The kernel's name in transformers' registry: a fallback is often called otherwise in its file."""
     if not callable(value):
         return None
     name = _wrapped(value).get("func_name")
@@ -101,19 +102,6 @@ def _wrapped(value: Any) -> dict[str, Any]:
         if "implementation" in found:
             return found
     return {}
-
-
-def _registered(value: Any, depth: int = 3) -> str | None:
-    """The kernel's name in transformers' registry: a fallback is often called otherwise in its file."""
-    cells = _cells(value)
-    name = cells.get("func_name")
-    if "implementation" in cells and isinstance(name, str):
-        return name
-    if depth:
-        for inner in cells.values():
-            if callable(inner) and (found := _registered(inner, depth - 1)):
-                return found
-    return None
 
 
 def _cells(function: Any) -> dict[str, Any]:

@@ -106,7 +106,10 @@ def memory() -> None:
 
 
 def fingerprint() -> None:
-    """Digest of the files the parent asked about, as this process has them loaded."""
+    """Digest of the files the parent asked about, as this process has them loaded.
+
+    sha256 of one line per file in path order, each the file's sha256; nothing is sent when none was loaded.
+    """
     if not core.settings.fingerprint_files:
         return
     loaded = {
@@ -114,9 +117,8 @@ def fingerprint() -> None:
         for module in list(sys.modules.values())
         if isinstance(path := getattr(module, "__file__", None), str)
     }
-    files = {}
-    for path in sorted(core.settings.fingerprint_files):
-        digest = sites.digest(path) if os.path.realpath(path) in loaded else "not loaded"
-        files[os.path.basename(path)] = digest or "unreadable"
-    text = "\n".join(f"{name}:{digest}" for name, digest in sorted(files.items()))
-    core.emit("fingerprint", {"digest": hashlib.sha256(text.encode()).hexdigest(), "files": files})
+    paths = sorted(core.settings.fingerprint_files)
+    found = [sites.digest(path) if os.path.realpath(path) in loaded else "not loaded" for path in paths]
+    if any(digest != "not loaded" for digest in found):
+        text = "".join(f"{digest}\n" for digest in found)
+        core.emit("fingerprint", {"digest": hashlib.sha256(text.encode()).hexdigest()})

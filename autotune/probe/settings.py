@@ -22,6 +22,7 @@ class Settings:
     stop: str = "soft"  # soft | hard | never
     stop_grace_s: float = 20.0
     seed: int | None = None
+    deterministic: bool = False
     isolation: bool = False
     protect: bool = True
     protected_roots: tuple[str, ...] = ()

@@ -39,6 +39,8 @@ def record(
     detail: dict[str, Any] | None = None,
     frame: FrameType | None = None,
     only_direct: bool = False,
+    only_named: bool = False,
+    only_behind_torch: bool = False,
     elapsed_ns: int | None = None,
     values: dict[str, Any] | None = None,
 ) -> Seen | None:
@@ -47,17 +49,19 @@ def record(
     `function`: the callee, for the names of positional arguments (self left out). `only_direct`: ignore
     calls that a
     library makes on the user's behalf; otherwise those are recorded as not editable, with `direct: False`.
-    `values`: what the callee settled on, when its own arguments are not at hand.
+    `only_named`: ignore calls whose text names another function than the callee. `only_behind_torch`: ignore
+    calls with frames of another library in between. `values`: what the
+    callee settled on, when its own arguments are not at hand.
     """
     outer = frames.caller(frame if frame is not None else sys._getframe(1))
     user, through_torch = frames.user_behind_torch(outer)
-    if user is None or (only_direct and user is not outer):
+    if user is None or (only_direct and user is not outer) or (only_behind_torch and not through_torch):
         return None
     code = user.f_code
     key = (code, user.f_lasti, kind)
     seen = _seen.get(key)
     if seen is None:
-        if len(_seen) >= _MOST:
+        if len(_seen) >= _MOST or (only_named and _written(user) != callee.rsplit(".", 1)[-1]):
             return None
         seen = _seen[key] = _new(
             kind, callee, function, args, kwargs or {}, dict(detail or {}), user, through_torch, values
@@ -67,6 +71,12 @@ def record(
         seen.total_ns += elapsed_ns
         seen.timed = True
     return seen
+
+
+def _written(user: FrameType) -> str | None:
+    """Name of what the user's frame calls, as its text has it."""
+    span = frames.span_of(user.f_code, user.f_lasti)
+    return origins.called_name(origins.call_node(user.f_code.co_filename, span))
 
 
 def _new(

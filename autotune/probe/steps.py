@@ -11,6 +11,7 @@ import sys
 from collections import deque
 from time import perf_counter_ns
 from typing import Any
+from weakref import WeakSet
 
 from . import checkpoint_facts, compile_watch, device_clock, forward_calls, sharding_facts, windows
 from .batches import Batch
@@ -25,6 +26,7 @@ class Steps:
         self.tags: set[str] = set()
         self.waiting: deque[Batch] = deque(maxlen=256)  # fetched, not yet used by a backward
         self.used: list[Batch] = []
+        self.training_loaders: WeakSet[Any] = WeakSet()
         self.begin_ns = 0
         self.end_ns = 0
         self.backwards = 0
@@ -72,7 +74,13 @@ class Steps:
             return False
         self.backwards += 1
         if self.waiting:
-            self.used.append(self.waiting.popleft())
+            batch = self.waiting.popleft()
+            self.used.append(batch)
+            if batch.source is not None:
+                self.training_loaders.add(batch.source)
+                batch.source = None
+        if self.optimizer_calls and self._as_usual():
+            self.close()  # the optimizer runs inside the backward
         return True
 
     def called(self, batch: Batch | None) -> None:
@@ -97,15 +105,24 @@ class Steps:
             self._optimizer_start = 0
         self.optimizer_calls += 1
         self.end_ns = now
-        usual = self._calls_seen
-        if len(usual) >= 2 and self.optimizer_calls == usual[-1] == usual[-2] and not self._backward_depth:
+        if not self._backward_depth and self._as_usual():
             self.close()
+
+    def _as_usual(self) -> bool:
+        """The last two steps made exactly as many optimizer calls as this one has by now."""
+        usual = self._calls_seen
+        return len(usual) >= 2 and self.optimizer_calls == usual[-1] == usual[-2]
+
+    def finish(self) -> None:
+        """The job ends: the last update is a step too."""
+        if self.optimizer_calls:
+            self.close(last=True)
 
     def close_if_over(self) -> None:
         if self.optimizer_calls and not self._optimizer_start:
             self.close()
 
-    def close(self) -> None:
+    def close(self, last: bool = False) -> None:
         """The step is over: write it, then let the windows act (they may stop the job here)."""
         previous_end = self.begin_ns
         end = self.end_ns
@@ -154,7 +171,8 @@ class Steps:
         core.emit("step", step)
         device_clock.mark(sys.modules["torch"], self.index)
         call_parity("step_end", self.index)
-        windows.boundary(self.index, (end - previous_end) / 1e9, tags)
+        if not last:
+            windows.boundary(self.index, (end - previous_end) / 1e9, tags)
 
     def _batches_of_step(self) -> list[Batch]:
         """One fetched batch per backward; all that were fetched when the job takes several per backward."""

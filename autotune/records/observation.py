@@ -242,6 +242,8 @@ class ParityStep(Record):
     examples: int | None = None
     supervised_tokens: int | None = None
     gradient_sketch: dict[str, list[float]] = Field(default_factory=dict)  # parameter -> [norm, projections]
+    # First steps only: digest of an example -> [summed negative log likelihood, labels that count]
+    example_losses: dict[str, list[float]] = Field(default_factory=dict)
 
 
 class IsolationRecord(Record):

@@ -1,0 +1,124 @@
+"""What the observer costs: blocks of steps with its hooks on and off in turn, in one process.
+
+python bench/probe_overhead.py [--mode timing] [--blocks 12] [--steps 8] [--batch 4] [--length 256]
+
+Prints one JSON line: the summed time inside hooks over the time of the steps, and the median of the paired
+block ratios with its spread. The hooks are the real ones, booted as in a job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from time import perf_counter
+
+PROBE = Path(__file__).resolve().parents[1] / "autotune" / "probe"
+
+
+def boot(folder: Path, mode: str) -> None:
+    """Load the observer under its private name, before torch, as the injected boot file does."""
+    inject = folder / "inject"
+    inject.mkdir(parents=True)
+    settings = {"folder": str(folder), "mode": mode, "stop": "never", "protect": False}
+    settings |= {"warmup_steps": 4, "steps": 10**9, "profile_ranks": []}
+    (inject / "settings.json").write_text(json.dumps(settings))
+    spec = spec_from_file_location(
+        "_autotune_probe", PROBE / "__init__.py", submodule_search_locations=[str(PROBE)]
+    )
+    assert spec is not None and spec.loader is not None
+    package = module_from_spec(spec)
+    sys.modules["_autotune_probe"] = package
+    spec.loader.exec_module(package)
+    from _autotune_probe import boot as boot_module  # type: ignore[import-not-found]
+
+    boot_module.start(str(inject), False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mode", default="timing", choices=["timing", "profile", "watch"])
+    parser.add_argument("--blocks", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=8, help="steps of a block")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--hidden", type=int, default=192)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--device", default="cpu")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        boot(Path(folder) / "launch", args.mode)
+        print(json.dumps(measure(args)))
+
+
+def measure(args: argparse.Namespace) -> dict[str, float | str | int]:
+    import torch
+    from _autotune_probe.core import core  # type: ignore[import-not-found]
+    from torch.utils.data import DataLoader
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=4096,
+        hidden_size=args.hidden,
+        intermediate_size=3 * args.hidden,
+        num_hidden_layers=args.layers,
+        num_attention_heads=6,
+    )
+    model = LlamaForCausalLM(config).to(args.device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    data = torch.randint(1, 4096, (args.batch * (args.blocks + 2) * 2 * args.steps, args.length))
+    rows = [{"input_ids": row, "attention_mask": torch.ones_like(row), "labels": row} for row in data]
+    batches = iter(DataLoader(rows, batch_size=args.batch))
+
+    def block() -> float:
+        if args.device != "cpu":
+            torch.cuda.synchronize()
+        start = perf_counter()
+        for _ in range(args.steps):
+            batch = {name: value.to(args.device) for name, value in next(batches).items()}
+            loss = model(**batch).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            loss.item()
+        return perf_counter() - start
+
+    block()
+    block()  # both before timing: the first steps find the model and report it
+    ratios, on_s, hook_s = [], 0.0, 0.0
+    for number in range(args.blocks):
+        times = {}
+        for active in (True, False) if number % 2 else (False, True):
+            core.active = active
+            before = core.hook_ns
+            times[active] = block()
+            if active:
+                on_s += times[True]
+                hook_s += (core.hook_ns - before) / 1e9
+        core.active = True
+        ratios.append(times[True] / times[False])
+    step_ms = 1e3 * on_s / (args.blocks * args.steps)
+    quartiles = statistics.quantiles(ratios, n=4)
+    return {
+        "mode": args.mode,
+        "device": args.device,
+        "step_ms": round(step_ms, 3),
+        "hook_ms_per_step": round(1e3 * hook_s / (args.blocks * args.steps), 4),
+        "hook_frac": round(hook_s / on_s, 5),
+        "on_over_off_median": round(statistics.median(ratios), 4),
+        "on_over_off_quartiles": f"{quartiles[0]:.4f} .. {quartiles[2]:.4f}",
+        "blocks": args.blocks,
+        "steps_per_block": args.steps,
+    }
+
+
+if __name__ == "__main__":
+    main()
