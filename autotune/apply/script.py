@@ -81,6 +81,7 @@ def template_values(context: ScriptContext) -> dict[str, Any]:
         "loss_head": loss.head,
         "checkpointing": context.memory.checkpointing,
         "hybrid": context.parallel.replicas > 1,
+        "min_lr": context.optimizer.schedule == "cosine_with_min_lr",
         "compile_blocks": context.memory.compile_blocks,
         "float8": context.precision.float8,
         "tracker": context.run.tracker,

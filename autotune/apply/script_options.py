@@ -58,7 +58,9 @@ def option_groups(context: ScriptContext) -> list[tuple[str, dict[str, Any]]]:
                 "schedule": c.optimizer.schedule,
                 "warmup_steps": c.optimizer.warmup_steps,
                 "warmup_ratio": float(c.optimizer.warmup_ratio),
-                "min_lr_ratio": float(c.optimizer.min_lr_ratio),
+            }
+            | when(c.optimizer.schedule == "cosine_with_min_lr", min_lr_ratio=float(c.optimizer.min_lr_ratio))
+            | {
                 "beta1": c.optimizer.beta1,
                 "beta2": c.optimizer.beta2,
                 "epsilon": c.optimizer.epsilon,

@@ -105,6 +105,7 @@ RARE = {
         "run": RunContext(tracker="tensorboard"),
         **OBSERVED,
     },
+    "lowest learning rate": {"optimizer": OptimizerContext(schedule="cosine_with_min_lr", min_lr_ratio=0.1)},
     "streamed by examples": {"data": STREAM, "optimizer": OptimizerContext(max_steps=10)},
     "liger loss, mlflow": {"loss": LossContext(head="liger"), "run": RunContext(tracker="mlflow")},
     "model's own loss, padded": {
