@@ -76,7 +76,9 @@ def materialise(
         tree=str(shadow.tree),
         files=files,
         packages=packages,
-        protected_roots=[str(p) for p in dict.fromkeys([target.cwd, target.import_root])],
+        protected_roots=[
+            str(p) for p in dict.fromkeys([shadow.path_of(target.cwd), target.cwd, target.import_root])
+        ],
         user_roots=[str(shadow.tree)],
         fingerprint=fingerprint_of(files),
         fingerprint_files=_python_files(files),
