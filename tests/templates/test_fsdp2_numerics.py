@@ -16,10 +16,12 @@ from autotune.records.script import BatchContext, MemoryContext, ScriptContext
 DRIVER = Path(__file__).with_name("first_step.py")
 
 
-def reference(config: dict[str, Any], rows: list[dict[str, list[int]]]) -> dict[str, Any]:
+def reference(
+    config: dict[str, Any], rows: list[dict[str, list[int]]], model: torch.nn.Module | None = None
+) -> dict[str, Any]:
     """One AdamW step on the mean loss over all supervised tokens, one example at a time, sdpa, fp32."""
     torch.manual_seed(42)
-    model = AutoModelForCausalLM.from_config(
+    model = model or AutoModelForCausalLM.from_config(
         AutoConfig.for_model(**config), dtype=torch.float32, attn_implementation="sdpa"
     )
     model.train()
