@@ -243,6 +243,19 @@ def test_other_micro_batches_are_weighed_by_tokens() -> None:
     assert compare(*arms, evidence("changed", steps=bare), tier="token-exact").outcome == "undecided"
 
 
+def test_a_shift_between_examples_shows_although_the_mean_is_equal() -> None:
+    def with_examples(arm: str, first: float, second: float) -> object:
+        steps = parity_steps(LOSSES, example_losses={"aa": (first * 40, 40.0), "bb": (second * 60, 60.0)})
+        return evidence(arm, steps=steps)
+
+    arms = [with_examples("baseline", 5.0, 5.0), with_examples("baseline", 5.0, 5.0)]
+    moved = with_examples("changed", 5.3, 4.8)  # the mean over 100 labels is 5.0 in both arms
+    result = compare(*arms, moved, tier="token-exact")  # type: ignore[arg-type]
+    assert result.outcome == "broken" and "2 of 2 examples" in result.sentence
+    near = with_examples("changed", 5.00002, 5.0)
+    assert compare(*arms, near, tier="token-exact").outcome == "equal"  # type: ignore[arg-type]
+
+
 def test_weights_that_stop_moving_fail() -> None:
     stuck = evidence("changed", record={"final_weights_digest": "w0"})
     result = compare(evidence(), evidence(), stuck, tier="bitwise")
