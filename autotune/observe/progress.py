@@ -149,7 +149,7 @@ def _alive(pid: object) -> bool:
 def _has_step(events: Path) -> bool:
     try:
         with open(events, "rb") as file:
-            return any(b'"kind": "step"' in line or b'"kind":"step"' in line for line in file)
+            return any(b'"event":"step"' in line for line in file)
     except OSError:
         return False
 

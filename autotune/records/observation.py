@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from autotune.records.base import Document, Record
+from autotune.records.recipe import RecipeRecord
 from autotune.records.sites import Site
 
 LaunchMode = Literal["profile", "timing", "parity", "watch"]
@@ -286,6 +287,7 @@ class RankObservation(Record):
     sharding: ShardingRecord | None = None
     memory: MemoryRecord | None = None
     flags: FlagsRecord | None = None
+    recipe: RecipeRecord | None = None
     phases: list[PhaseRecord] = Field(default_factory=list)
     parity: ParityRecord | None = None
     trace_file: str | None = None  # relative to the launch folder
