@@ -102,7 +102,7 @@ def _from_template(folder: Path, output: Path | None) -> None:
         raise InputError("--template needs a file to write", hint="add -o train_fsdp2.py")
     if output.exists():
         raise InputError("this file is there already", where=str(output), hint="choose another name with -o")
-    text, launch = script_of(folder)
+    text, launch = script_of(folder, output)
     write_text(output, text)
     if screen.as_json:
         screen.json_value({"schema_version": SCHEMA_VERSION, "script": str(output), "launch": launch})
@@ -110,4 +110,4 @@ def _from_template(folder: Path, output: Path | None) -> None:
     screen.answer(
         f"wrote {output}: generated, not derived from your script; its header lists what it took over"
     )
-    screen.answer(f"run it with: {launch.replace('SCRIPT', str(output))}")
+    screen.answer(f"run it with: {launch}")

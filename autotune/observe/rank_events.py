@@ -29,6 +29,7 @@ from autotune.records.observation import (
     StepRecord,
     WindowRecord,
 )
+from autotune.records.recipe import RecipeRecord
 from autotune.records.sites import Site
 
 R = TypeVar("R", bound=Record)
@@ -42,6 +43,7 @@ _LAST: dict[str, type[Record]] = {
     "checkpointing": CheckpointingRecord,
     "sharding": ShardingRecord,
     "memory": MemoryRecord,
+    "recipe": RecipeRecord,
 }
 
 
@@ -192,6 +194,7 @@ class RankEvents:
                 "sharding": self.last.get("sharding"),
                 "memory": memory,
                 "flags": self.last.get("flags"),
+                "recipe": self.last.get("recipe"),
                 "phases": self.phases,
                 "parity": self._parity() if has_parity else None,
                 "trace_file": trace_file if trace_file and (launch / trace_file).is_file() else None,

@@ -43,9 +43,10 @@ def install(torch: ModuleType) -> None:
     finder.when_imported("triton.compiler.compiler", compile_watch.install_triton)
     finder.when_imported("triton.runtime.autotuner", compile_watch.install_autotuner)
     if core.settings.full:
-        from . import hook_models, hook_reads
+        from . import hook_models, hook_reads, recipe
 
         hook_reads.install(torch)
+        recipe.install(torch)
         finder.when_imported("transformers.modeling_utils", hook_models.install_modeling)
         finder.when_imported("transformers.models.auto.auto_factory", hook_models.install_auto)
         finder.when_imported("transformers.configuration_utils", hook_models.install_configuration)

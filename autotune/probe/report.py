@@ -18,11 +18,13 @@ from . import (
     hook_loader,
     models,
     optimizer_facts,
+    recipe,
     sharding_facts,
     sites,
     tracing,
 )
 from .core import core
+from .steps import steps
 
 _EVERY = 16  # steps between reports of what grows
 _NO_LOADER_AFTER = 2  # steps without a DataLoader batch
@@ -40,6 +42,8 @@ def at_boundary(index: int, window_began: bool, done: bool) -> None:
         fingerprint()
     if index in (1, 3) or done:
         whole(torch)
+    if done:
+        _recipe()
     if index in (1, 2) or window_began or done or (index % _EVERY == 0 and core.settings.mode == "watch"):
         growing()
 
@@ -48,7 +52,17 @@ def at_end() -> None:
     torch: Any = sys.modules.get("torch")
     if torch is not None and models.root() is not None:
         whole(torch)
+        _recipe()
     growing()
+
+
+def _recipe() -> None:
+    """Only when the training is over: reading an example may draw random numbers."""
+    if core.settings.full and core.rank is not None and core.rank.rank == 0:
+        try:
+            recipe.emit(steps.training_loaders)
+        except Exception:
+            core.sink.fault("recipe")
 
 
 def whole(torch: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from autotune.records.base import Document, Record
 
 
@@ -20,7 +22,7 @@ class DoctorReport(Document):
     """All checks, in the order they were made."""
 
     checks: list[Check]
-    command: list[str] = []
+    command: list[str] = Field(default_factory=list)
 
     @property
     def has_problem(self) -> bool:

@@ -1,0 +1,258 @@
+"""A whole FSDP2 training script filled from what a run saw."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotune.errors import InputError
+from autotune.optimize.patched import observation_of
+from autotune.store import read_record
+
+if TYPE_CHECKING:
+    from autotune.records.facts import FactSheet
+    from autotune.records.observation import Observation, RankObservation
+    from autotune.records.recipe import DatasetRecipe, RecipeRecord
+    from autotune.records.script import DataContext, ModelContext, NotTakenOver, ScriptContext, TakenOver
+
+
+def script_of(run: Path, output: Path) -> tuple[str, str]:
+    """The script's text and its launch command. A tokenizer made from a file is copied beside `output`.
+
+    Raises InputError when the run lacks what a script needs; the message names it.
+    """
+    from autotune.apply.script import render_script
+    from autotune.data import data_dir
+    from autotune.records.facts import FactSheet
+
+    observation = observation_of(run)
+    facts = read_record(run / "facts.json", FactSheet)
+    lead = min(observation.ranks, key=lambda rank: rank.rank) if observation.ranks else None
+    if lead is None or lead.recipe is None:
+        raise InputError(
+            "this run did not record what the job is made of",
+            where=run.name,
+            hint="watch it again: autotune analyze -- COMMAND",
+        )
+    context = _context(run, output, observation, lead, lead.recipe, facts)
+    text = render_script(context, data_dir("templates"))
+    processes = max(1, observation.expected_ranks)
+    return text, f"torchrun --nproc-per-node {processes} {shlex.quote(str(output))}"
+
+
+def _context(
+    run: Path,
+    output: Path,
+    observation: Observation,
+    lead: RankObservation,
+    recipe: RecipeRecord,
+    facts: FactSheet,
+) -> ScriptContext:
+    from autotune.records.script import (
+        OptimizerContext,
+        ParallelContext,
+        RunContext,
+        ScriptContext,
+    )
+
+    taken: list[TakenOver] = []
+    left: list[NotTakenOver] = []
+    model = _model(run, output, recipe, lead, taken, left)
+    data = _data(recipe, facts, taken, left)
+    settings = {name: value for name, value in recipe.optimizer.items() if isinstance(value, (int, float))}
+    names = {
+        "lr": "learning_rate",
+        "beta1": "beta1",
+        "beta2": "beta2",
+        "eps": "epsilon",
+        "weight_decay": "weight_decay",
+    }
+    optimizer: dict[str, Any] = {names[n]: float(v) for n, v in settings.items() if n in names}
+    for name, value in optimizer.items():
+        _take(taken, name.replace("_", " "), f"{value:g}", "the job's optimizer")
+    optimizer["schedule"] = "constant"
+    left.append(_left("learning-rate schedule", "not read from the run; the script keeps the rate constant"))
+    clip = _clip(observation)
+    optimizer["max_grad_norm"] = clip if clip is not None else 0.0
+    if clip is not None:
+        _take(taken, "gradient clipping", f"{clip:g}", "clip_grad_norm_")
+    if observation.epochs_planned:
+        optimizer["epochs"] = observation.epochs_planned
+        _take(taken, "epochs", f"{observation.epochs_planned:g}", "the job's arguments")
+    if observation.max_steps_planned:
+        optimizer["max_steps"] = observation.max_steps_planned
+    left += [
+        _left("callbacks, custom logging and evaluation", "they live in the observed script"),
+        _left("the observed script's own collator and loop", "the script has its own; see its header"),
+    ]
+    return ScriptContext(
+        title=f"{recipe_title(recipe)}",
+        run_id=run.name,
+        observed_command=shlex.join(observation.command),
+        file_name=output.name,
+        processes=max(1, observation.expected_ranks),
+        taken_over=taken,
+        not_taken_over=left,
+        model=model,
+        data=data,
+        packing=_packing(lead, facts),
+        batch=_batch(facts, taken),
+        optimizer=OptimizerContext(**optimizer),
+        precision=_precision(lead),
+        parallel=ParallelContext(),
+        memory=_memory(facts),
+        run=RunContext(output_dir=f"{output.stem}_output", log_every=1),
+    )
+
+
+def recipe_title(recipe: RecipeRecord) -> str:
+    """What the script is called: the model's family."""
+    values = recipe.model_config_values or {}
+    return str(values.get("model_type") or "Causal language model")
+
+
+def _model(
+    run: Path,
+    output: Path,
+    recipe: RecipeRecord,
+    lead: RankObservation,
+    taken: list[TakenOver],
+    left: list[NotTakenOver],
+) -> ModelContext:
+    from autotune.records.script import ModelContext
+
+    if not recipe.model_path and not recipe.model_config_values:
+        raise InputError(
+            "the observed model is no transformers model, so the template cannot rebuild it", where=run.name
+        )
+    if lead.model is not None and lead.model.lora:
+        left.append(_left("adapter settings", "low-rank adapters were seen; set model.lora by hand"))
+    tokenizer = recipe.tokenizer_path
+    if tokenizer is None and recipe.tokenizer_saved:
+        from autotune.analyze.watch import OBSERVE
+
+        source = run / "launches" / OBSERVE / recipe.tokenizer_saved
+        target = output.resolve().with_name(f"{output.stem}_tokenizer")
+        shutil.copytree(source, target, dirs_exist_ok=True)
+        tokenizer = str(target)
+        _take(taken, "tokenizer", recipe.tokenizer_class or "", f"copied to {target.name}")
+    if recipe.model_path:
+        _take(taken, "weights", recipe.model_path, "from_pretrained")
+        return ModelContext(path=recipe.model_path, tokenizer=tokenizer)
+    _take(taken, "model config", recipe_title(recipe), "the model the job built")
+    drop = {
+        "_name_or_path",
+        "transformers_version",
+        "architectures",
+        "dtype",
+        "torch_dtype",
+        "_attn_implementation",
+    }
+    values = {n: v for n, v in (recipe.model_config_values or {}).items() if n not in drop}
+    return ModelContext(config=values, weights="random", tokenizer=tokenizer)
+
+
+def _data(
+    recipe: RecipeRecord, facts: FactSheet, taken: list[TakenOver], left: list[NotTakenOver]
+) -> DataContext:
+    from autotune.records.script import DataContext
+
+    dataset = recipe.dataset
+    problem = _hook_problem(dataset)
+    if dataset is None or problem:
+        left.append(_left("data set", f"{problem}; set data.source to a file or a hook"))
+        return DataContext(source="data/train.jsonl")
+    hook = f"{dataset.file}:{dataset.class_name}"
+    _take(taken, "data set", dataset.class_name, str(dataset.file))
+    for name in dataset.unknown_arguments:
+        left.append(_left(f"data set argument {name}", "its value cannot be written down"))
+    arguments = dict(dataset.arguments)
+    return DataContext(source=hook, kind="tokens", hook_arguments=arguments)
+
+
+def _hook_problem(dataset: DatasetRecipe | None) -> str:
+    if dataset is None:
+        return "no data set class was seen"
+    if dataset.file is None:
+        return f"{dataset.class_name} comes from a library"
+    if not dataset.guarded:
+        return f"importing {Path(dataset.file).name} would start the training (no __main__ guard)"
+    if "." in dataset.class_name:
+        return f"{dataset.class_name} is defined inside a function"
+    return ""
+
+
+def _packing(lead: RankObservation, facts: FactSheet) -> Any:
+    from autotune.records.script import PackingContext
+
+    verdict = facts.value("packing.verdict")
+    longest = facts.value("data.max_length_seen")
+    tokens = facts.value("data.useful_tokens_per_step")
+    world = max(1, lead.world_size)
+    micro = facts.value("data.accumulation_steps")
+    row = 8192
+    if isinstance(tokens, float) and isinstance(micro, float) and micro:
+        row = int(2 ** max(8, round(tokens / world / micro)).bit_length())
+    if isinstance(longest, int):
+        row = max(row, longest)
+    known = verdict if verdict in ("isolated", "leaks", "unknown") else "unknown"
+    reason = facts.get("packing.verdict").basis or "the isolation table does not name this model"
+    return PackingContext(verdict=known, reason=reason, row_tokens=row)  # type: ignore[arg-type]
+
+
+def _batch(facts: FactSheet, taken: list[TakenOver]) -> Any:
+    from autotune.records.script import BatchContext
+
+    size, micro, world = (
+        facts.value("data.batch_size"),
+        facts.value("data.accumulation_steps"),
+        facts.value("run.world_size"),
+    )
+    if isinstance(size, float) and isinstance(micro, float) and isinstance(world, int):
+        examples = max(1, round(size * micro * world))
+        _take(taken, "examples per optimizer step", str(examples), "batches of the run, all ranks")
+        return BatchContext(examples_per_step=examples)
+    return BatchContext()
+
+
+def _precision(lead: RankObservation) -> Any:
+    from autotune.records.script import PrecisionContext
+
+    if lead.environment.device_type == "cpu":
+        return PrecisionContext(compute="float32", master="float32", reduce="float32")
+    half = lead.model is not None and "bfloat16" in lead.model.parameter_dtypes
+    return PrecisionContext(master="bfloat16" if half else "float32")
+
+
+def _memory(facts: FactSheet) -> Any:
+    from autotune.records.script import MemoryContext
+
+    on = facts.value("memory.checkpointing")
+    without = facts.value("memory.peak_without_checkpointing_frac")
+    needed = on is True and not (isinstance(without, float) and without < 0.85)
+    return MemoryContext(checkpointing="full" if needed else "none")
+
+
+def _clip(observation: Observation) -> float | None:
+    for site in observation.sites:
+        if site.kind == "clip_grad":
+            argument = site.arguments.get("max_norm")
+            try:
+                return float(argument.text) if argument is not None else None
+            except ValueError:
+                return None
+    return None
+
+
+def _take(taken: list[TakenOver], what: str, value: str, source: str) -> None:
+    from autotune.records.script import TakenOver
+
+    taken.append(TakenOver(what=what, value=value, source=source))
+
+
+def _left(what: str, reason: str) -> NotTakenOver:
+    from autotune.records.script import NotTakenOver
+
+    return NotTakenOver(what=what, reason=reason)

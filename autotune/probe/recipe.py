@@ -1,0 +1,155 @@
+"""What the job is made of, for a generated script: config, data set, optimizer settings."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import sys
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from . import models
+from .core import core, hook
+
+_arguments: WeakKeyDictionary[Any, tuple[tuple[Any, ...], dict[str, Any]]] = WeakKeyDictionary()
+_tokenizers: list[Any] = []
+_PLAIN = (str, int, float, bool, type(None))
+_MOST_TEXT = 400
+_OPTIMIZER_KEYS = ("lr", "betas", "eps", "weight_decay", "momentum", "amsgrad")
+_sent = False
+
+
+def install(torch: Any) -> None:
+    """Remember how every map-style or iterable data set was constructed."""
+    dataset = torch.utils.data.Dataset
+    inherited = dataset.__new__
+
+    @hook
+    def remember(instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if type(instance).__module__.split(".", 1)[0] in ("torch", "datasets"):
+            return
+        _arguments[instance] = (args, kwargs)
+        for value in (*args, *kwargs.values()):
+            if _is_tokenizer(value) and all(value is not known for known in _tokenizers):
+                _tokenizers.append(value)
+
+    def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        instance = inherited(cls) if inherited is object.__new__ else inherited(cls, *args, **kwargs)
+        remember(instance, args, kwargs)
+        return instance
+
+    dataset.__new__ = new
+
+
+def emit(loaders: Any) -> None:
+    """Send the recipe once; `loaders` are those that fed training steps."""
+    global _sent
+    if _sent:
+        return
+    _sent = True
+    found: dict[str, Any] = {}
+    root = models.root()
+    config = getattr(root, "config", None)
+    if config is None and root is not None:
+        config = getattr(getattr(root, "module", None), "config", None)
+    if config is not None and hasattr(config, "to_diff_dict"):
+        found["model_path"] = getattr(config, "name_or_path", None) or None
+        found["model_config_values"] = _jsonable({**config.to_diff_dict(), "model_type": config.model_type})
+    for optimizer in list(models.optimizers())[:1]:
+        found["optimizer"] = {
+            name: list(value) if isinstance(value, (list, tuple)) else value
+            for name, value in optimizer.defaults.items()
+            if name in _OPTIMIZER_KEYS and isinstance(value, (int, float, bool, str, tuple, list))
+        }
+        betas = found["optimizer"].pop("betas", None)
+        if betas is not None and len(betas) == 2:
+            found["optimizer"]["beta1"], found["optimizer"]["beta2"] = (float(beta) for beta in betas)
+    for loader in list(loaders)[:1]:
+        dataset = getattr(loader, "dataset", None)
+        if dataset is not None:
+            found["dataset"] = _dataset(dataset)
+    if _tokenizers:
+        _tokenizer(_tokenizers[0], found)
+    core.emit("recipe", found)
+
+
+def _dataset(dataset: Any) -> dict[str, Any]:
+    kind = type(dataset)
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    record: dict[str, Any] = {
+        "class_name": kind.__qualname__,
+        "file": os.path.abspath(file) if isinstance(file, str) and file.endswith(".py") else None,
+        "module": kind.__module__,
+    }
+    if record["file"]:
+        record["guarded"] = _is_guarded(record["file"])
+    known = _arguments.get(dataset)
+    if known is not None:
+        _bound(kind, known, record)
+    try:
+        example = dataset[0] if hasattr(dataset, "__getitem__") else None
+        if isinstance(example, dict):
+            record["item_keys"] = [str(key) for key in example]
+    except Exception:
+        core.sink.fault("first example")
+    return record
+
+
+def _bound(kind: Any, known: tuple[tuple[Any, ...], dict[str, Any]], record: dict[str, Any]) -> None:
+    args, kwargs = known
+    try:
+        bound = inspect.signature(kind.__init__).bind(None, *args, **kwargs).arguments
+    except TypeError:
+        record["unknown_arguments"] = ["?"]
+        return
+    plain: dict[str, Any] = {}
+    unknown: list[str] = []
+    for name, value in list(bound.items())[1:]:
+        if _is_tokenizer(value):
+            record["tokenizer_argument"] = name
+        elif isinstance(value, os.PathLike):
+            plain[name] = os.fspath(value)
+        elif isinstance(value, _PLAIN) and len(str(value)) <= _MOST_TEXT:
+            plain[name] = value
+        else:
+            unknown.append(name)
+    record["arguments"], record["unknown_arguments"] = plain, unknown
+
+
+def _tokenizer(tokenizer: Any, found: dict[str, Any]) -> None:
+    found["tokenizer_class"] = type(tokenizer).__name__
+    path = getattr(tokenizer, "name_or_path", "") or ""
+    found["tokenizer_path"] = path if path and (os.path.isdir(path) or "/" in path) else None
+    if found["tokenizer_path"] is None and hasattr(tokenizer, "save_pretrained"):
+        folder = os.path.join(core.settings.folder, "recipe", "tokenizer")
+        os.makedirs(folder, exist_ok=True)
+        tokenizer.save_pretrained(folder)
+        found["tokenizer_saved"] = os.path.join("recipe", "tokenizer")
+
+
+def _is_tokenizer(value: Any) -> bool:
+    return hasattr(value, "pad_token") and callable(getattr(value, "encode", None))
+
+
+def _is_guarded(path: str) -> bool:
+    """Whether importing the file leaves training alone: nothing is called at its top level."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return not any(isinstance(node, (ast.For, ast.While)) or _calls(node) for node in tree.body)
+
+
+def _calls(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _jsonable(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_jsonable(inner) for inner in value]
+    return value if isinstance(value, _PLAIN) else str(value)
