@@ -63,7 +63,10 @@ def attention_facts(context: Context) -> AttentionFacts:
     calls = np.zeros(len(host), dtype=bool)
     for backend, pattern in _BACKENDS:
         rows = context.host_named(pattern.match, Host.OP)
-        rows &= context.tree.nearest(covered)[context.tree.above(np.arange(len(host), dtype=np.int32))] < 0
+        if not rows.any():
+            continue
+        if covered.any():
+            rows &= ~_inside(context, covered)
         is_back = context.names(_IS_BACKWARD.search)[host.name] if len(host) else rows
         if (rows & ~is_back).any():
             forward[backend] += int((rows & ~is_back).sum())
@@ -71,14 +74,22 @@ def attention_facts(context: Context) -> AttentionFacts:
             backward[backend] += int((rows & is_back).sum())
         covered |= rows
         calls |= rows & ~is_back
-    inner = context.host_named(_INNER.match, Host.OP)
-    bare = inner & (context.tree.nearest(covered) < 0)
+    bare = context.host_named(_INNER.match, Host.OP)
+    if bare.any() and covered.any():
+        bare &= context.tree.nearest(covered) < 0
     for row in np.flatnonzero(bare):
         forward["flash" if "flash" in names[host.name[row]] else "other"] += 1
     calls |= bare
     sdpa = context.ops_named(_SDPA)
     described = np.flatnonzero(sdpa if sdpa.any() else calls)
     return _describe(context, described, bool(sdpa.any()), dict(forward), dict(backward), covered)
+
+
+def _inside(context: Context, covered: Mask) -> Mask:
+    """Rows below (not at) a covered row."""
+    parent = context.tree.parent
+    nearest = context.tree.nearest(covered)
+    return np.asarray((parent >= 0) & (nearest[np.maximum(parent, 0)] >= 0))
 
 
 def _describe(
@@ -148,7 +159,10 @@ def _flag(values: list[object]) -> bool | None:
 def _eager_softmax(context: Context, inside: Mask) -> int:
     """Softmax over [.., rows, columns] scores of a sequence with itself, outside fused attention."""
     host = context.trace.host
-    rows = np.flatnonzero(context.ops_named("aten::_softmax") & (context.tree.nearest(inside) < 0))
+    softmax = context.ops_named("aten::_softmax")
+    if not softmax.any():
+        return 0
+    rows = np.flatnonzero(softmax & (context.tree.nearest(inside) < 0))
     shapes, counts = np.unique(host.shape[rows], return_counts=True)
     total = 0
     for shape, count in zip(shapes.tolist(), counts.tolist(), strict=True):

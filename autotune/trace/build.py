@@ -27,7 +27,7 @@ from autotune.trace.decode import Event, raw_value
 from autotune.trace.times import nanosecond_unit, text_to_ns, to_ns
 
 _HOST_TYPES: tuple[Any, ...] = (
-    np.int64, np.int64, np.int32, np.int8, np.int32, np.int64, np.int64, np.int8, np.int32,
+    np.int64, np.int64, np.int32, np.int8, np.int32, np.int64, np.int32, np.int8, np.int32,
 )  # fmt: skip
 _GPU_TYPES: tuple[Any, ...] = (
     np.int64, np.int64, np.int32, np.int8, np.int32, np.int64, np.int64, np.int64, np.int64, np.int32,
@@ -35,27 +35,29 @@ _GPU_TYPES: tuple[Any, ...] = (
 _SPAN_TYPES: tuple[Any, ...] = (np.int64, np.int64, np.int32, np.int64)
 _MEMORY_TYPES: tuple[Any, ...] = (np.int64, np.int64, np.int64, np.int8)
 _ID_LIMIT = 2**62
+_SEQUENCE_ORIGIN = 2**30
 
 
-class _Column:
-    """Chunks of one table, joined column by column so that only one column exists twice at a time."""
+class _Columns:
+    """Growing columns of one table. Unused capacity is never touched, so it takes no memory."""
 
     def __init__(self, types: tuple[Any, ...]) -> None:
-        self.types = types
-        self.chunks: list[list[npt.NDArray[Any]]] = []
+        self.size = 0
+        self.arrays: list[npt.NDArray[Any]] = [np.empty(1024, dtype=kind) for kind in types]
 
     def add(self, columns: Sequence[Any]) -> None:
-        self.chunks.append([_as(column, kind) for column, kind in zip(columns, self.types, strict=True)])
+        end = self.size + len(columns[0])
+        for at, column in enumerate(columns):
+            array = self.arrays[at]
+            if end > array.size:
+                grown = np.empty(max(end, array.size + array.size // 2), dtype=array.dtype)
+                grown[: self.size] = array[: self.size]
+                self.arrays[at] = array = grown
+            array[self.size : end] = _as(column, array.dtype)
+        self.size = end
 
     def join(self) -> list[npt.NDArray[Any]]:
-        joined = []
-        for index, kind in enumerate(self.types):
-            parts = [chunk[index] for chunk in self.chunks]
-            joined.append(np.concatenate(parts) if parts else np.zeros(0, dtype=kind))
-            for chunk in self.chunks:
-                chunk[index] = np.zeros(0, dtype=kind)
-        self.chunks.clear()
-        return joined
+        return [array[: self.size] for array in self.arrays]
 
 
 def _as(values: Any, kind: Any) -> npt.NDArray[Any]:
@@ -78,14 +80,15 @@ class TraceBuilder:
         self._collectives: list[CollectiveArgs] = []
         self._host_collectives: dict[int, CollectiveArgs] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._host = _Column(_HOST_TYPES)
-        self._gpu = _Column(_GPU_TYPES)
-        self._overhead = _Column(_SPAN_TYPES)
-        self._gpu_annotations = _Column(_SPAN_TYPES)
-        self._memory = _Column(_MEMORY_TYPES)
+        self._host = _Columns(_HOST_TYPES)
+        self._gpu = _Columns(_GPU_TYPES)
+        self._overhead = _Columns(_SPAN_TYPES)
+        self._gpu_annotations = _Columns(_SPAN_TYPES)
+        self._memory = _Columns(_MEMORY_TYPES)
         self._windows: list[tuple[int, int]] = []
         self._processes: dict[str, str] = {}
         self._in_ns: bool | None = None
+        self._first_sequence: int | None = None
         self.events = 0
         self.repairs: Counter[str] = Counter()
 
@@ -154,17 +157,26 @@ class TraceBuilder:
             link = [-1] * count
         else:
             link = [arg.external for arg in args]
-        sequence: Any = np.full(count, -1, dtype=np.int64)
+        sequence: Any = np.full(count, -1, dtype=np.int32)
         forward: Any = np.full(count, -1, dtype=np.int8)
         shape: Any = np.full(count, -1, dtype=np.int32)
         if kind == Host.OP:
-            sequence = [arg.sequence for arg in args]
+            sequence = self._relative([arg.sequence for arg in args])
             forward = np.minimum(_as([arg.forward_thread for arg in args], np.int64), 1)
             shape = self._shape_ids(picked, name)
         index = np.asarray(rows, dtype=np.int64)
         self._host.add(
             (ts[index], dur[index], name, np.full(count, kind), thread, link, sequence, forward, shape)
         )
+
+    def _relative(self, sequence: list[int]) -> npt.NDArray[np.int64]:
+        """Sequence numbers counted from the first one seen; -1 stays -1."""
+        values = _as(sequence, np.int64)
+        known = values >= 0
+        if self._first_sequence is None and known.any():
+            self._first_sequence = int(values[known][0])
+        shifted = values - (self._first_sequence or 0) + _SEQUENCE_ORIGIN
+        return np.where(known & (shifted >= 0) & (shifted < 2 * _SEQUENCE_ORIGIN), shifted, -1)
 
     def _shape_ids(self, picked: list[Event], name: list[int]) -> list[int]:
         wanted = self._wanted()
@@ -214,7 +226,7 @@ class TraceBuilder:
             )
         )
 
-    def _add_spans(self, table: _Column, events: list[Event], rows: list[int], ts: Any, dur: Any) -> None:
+    def _add_spans(self, table: _Columns, events: list[Event], rows: list[int], ts: Any, dur: Any) -> None:
         picked = [events[row] for row in rows]
         index = np.asarray(rows, dtype=np.int64)
         lanes = [event.tid if isinstance(event.tid, int) else -1 for event in picked]
@@ -251,6 +263,7 @@ class TraceBuilder:
     def finish(self, metadata: dict[str, Any], plain_bytes: int) -> Trace:
         """Join everything; times become relative to the earliest event."""
         host = HostTable(*self._host.join())
+        _narrow(host, len(self._threads))
         gpu = GpuTable(*self._gpu.join())
         overhead, annotations = SpanTable(*self._overhead.join()), SpanTable(*self._gpu_annotations.join())
         memory = MemoryTable(*self._memory.join())
@@ -279,6 +292,18 @@ class TraceBuilder:
             repairs=self.repairs,
             plain_bytes=plain_bytes,
         )
+
+
+def _narrow(host: HostTable, threads: int) -> None:
+    """Store columns in fewer bytes where their values allow."""
+    if not len(host):
+        return
+    if host.link.max() < 2**31 and host.link.min() >= -1:
+        host.link = host.link.astype(np.int32)
+    if host.dur.max() < 2**31 and host.dur.min() >= -(2**31):
+        host.dur = host.dur.astype(np.int32)
+    if threads < 2**15:
+        host.thread = host.thread.astype(np.int16)
 
 
 def _device(event: Event) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 I8 = npt.NDArray[np.int8]
+I16 = npt.NDArray[np.int16]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 
@@ -80,12 +81,12 @@ class HostTable:
     """CPU-side events. `link` is the correlation id of runtime calls and the external id of all others."""
 
     ts: I64
-    dur: I64
+    dur: I64 | I32
     name: I32
     kind: I8
-    thread: I32
-    link: I64
-    sequence: I64  # autograd sequence number, -1 when absent
+    thread: I32 | I16
+    link: I64 | I32
+    sequence: I32  # autograd sequence number, counted from an arbitrary one; -1 when absent
     forward: I8  # 0 inside forward code, 1 inside backward nodes, -1 unknown
     shape: I32  # index into Trace.shapes, -1 when not kept
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from autotune.trace.classes import UNCLASSIFIED, KernelTable
 from autotune.trace.clean import Cleaning, clean_times
-from autotune.trace.columns import Gpu, Host, Trace
-from autotune.trace.intervals import Intervals, union
+from autotune.trace.columns import Gpu, Host, HostTable, Trace
+from autotune.trace.intervals import Intervals, merge, union
 from autotune.trace.tree import HostTree, build_tree, sort_host
 
 I8 = npt.NDArray[np.int8]
@@ -43,6 +44,7 @@ class Context:
     gpu_class: I16  # GPU row to index in class_names
     class_names: list[str]
     eval_row: I32  # host row to its nearest autograd evaluate_function row, -1 outside backward
+    thread_rows: dict[int, tuple[int, int]]  # thread to its first row and the row after its last
 
     @property
     def has_gpu(self) -> bool:
@@ -55,15 +57,40 @@ class Context:
 
     def host_named(self, test: Callable[[str], object], *kinds: Host) -> Mask:
         """Host rows of these kinds (all when none is given) whose name passes the test."""
-        mask = self.names(test)[self.trace.host.name] if len(self.trace.host) else np.zeros(0, bool)
-        if kinds:
-            mask &= np.isin(self.trace.host.kind, [int(kind) for kind in kinds])
-        return mask
+        host = self.trace.host
+        wanted = self.names(test)
+        if not len(host) or not wanted.any():
+            return np.zeros(len(host), dtype=bool)
+        mask = wanted[host.name]
+        return mask & self.of_kind(*kinds) if kinds else mask
+
+    def of_kind(self, *kinds: Host) -> Mask:
+        """Host rows of any of these kinds."""
+        wanted = np.zeros(len(Host), dtype=bool)
+        wanted[list(kinds)] = True
+        return np.asarray(wanted[self.trace.host.kind])
+
+    def on_threads(self, threads: npt.NDArray[np.int32]) -> Mask:
+        """Host rows of these threads."""
+        wanted = np.zeros(len(self.trace.threads), dtype=bool)
+        wanted[threads] = True
+        return np.asarray(wanted[self.trace.host.thread])
+
+    def between(self, thread: int, low: int, high: int) -> slice:
+        """Host rows of one thread that start in [low, high); the table is sorted by thread and start."""
+        first, end = self.thread_rows[thread]
+        ts = self.trace.host.ts[first:end]
+        return slice(first + int(np.searchsorted(ts, low)), first + int(np.searchsorted(ts, high)))
 
     def ops_named(self, *names: str) -> Mask:
         """CPU op rows with exactly these names."""
         wanted = set(names)
         return self.host_named(lambda text: text in wanted, Host.OP)
+
+    def op_calls(self) -> dict[str, int]:
+        """Calls of each CPU op by name."""
+        numbers, counts = np.unique(self.trace.host.name[self.of_kind(Host.OP)], return_counts=True)
+        return {self.trace.names[n]: int(count) for n, count in zip(numbers, counts, strict=True)}
 
     def gpu_of_class(self, name: str) -> Mask:
         """GPU rows of one kernel class."""
@@ -73,6 +100,8 @@ class Context:
 
     def gpu_under(self, rows: Mask) -> Mask:
         """GPU rows launched inside any of the host rows."""
+        if not rows.any():
+            return np.zeros(len(self.trace.gpu), dtype=bool)
         inside = self.tree.nearest(rows) >= 0
         return self._through_launch(inside)
 
@@ -93,8 +122,11 @@ class Context:
         return union(ts, end) if mask is None else union(ts[mask], end[mask])
 
     def host_span(self, mask: Mask) -> Intervals:
-        """Union of the host rows."""
-        return union(self.trace.host.ts[mask], self.tree.end[mask])
+        """Union of the host rows. A row inside another row of the mask adds nothing."""
+        inner = mask[np.maximum(self.tree.parent, 0)]
+        inner &= self.tree.parent >= 0
+        rows = np.flatnonzero(mask & ~inner).astype(np.int32)
+        return merge(self.trace.host.ts[rows], self.tree.end[rows])
 
 
 def prepare(trace: Trace, table: KernelTable) -> Context:
@@ -125,9 +157,17 @@ def prepare(trace: Trace, table: KernelTable) -> Context:
         gpu_class=np.zeros(len(gpu), dtype=np.int16),
         class_names=[*table.names, MEMCPY, MEMSET, UNCLASSIFIED],
         eval_row=tree.nearest(is_eval),
+        thread_rows=_thread_rows(host),
     )
     context.gpu_class = _classify(context)
     return context
+
+
+def _thread_rows(host: HostTable) -> dict[int, tuple[int, int]]:
+    if not len(host):
+        return {}
+    firsts = np.flatnonzero(np.append(True, host.thread[1:] != host.thread[:-1])).tolist()
+    return {int(host.thread[first]): (first, end) for first, end in pairwise([*firsts, len(host)])}
 
 
 def _launch_rows(trace: Trace) -> I32:
@@ -191,7 +231,7 @@ def _classify(context: Context) -> I16:
 
 def _class_by_op(context: Context, silent: I64, number: dict[str, int]) -> I16:
     host = context.trace.host
-    callers = np.isin(host.kind, [int(Host.OP), int(Host.ANNOTATION)])
+    callers = context.of_kind(Host.OP, Host.ANNOTATION)
     by_name = np.full(len(context.trace.names), -1, dtype=np.int16)
     for name in np.unique(host.name[callers]):
         found = context.table.of_op(context.trace.names[name])

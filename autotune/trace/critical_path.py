@@ -16,7 +16,7 @@ from autotune.records.trace_time import CriticalPath, PathItem, PathPart
 from autotune.trace.columns import Host
 from autotune.trace.context import Context
 from autotune.trace.gpu_time import COMMUNICATION
-from autotune.trace.intervals import Intervals, clip, intersect, overlap, subtract, union
+from autotune.trace.intervals import Intervals, clip, intersect, merge, overlap, subtract, union
 from autotune.trace.launches import launching_threads
 from autotune.trace.syncs import SYNC_CALL
 
@@ -43,13 +43,13 @@ class _Walk:
 
 @dataclass(slots=True)
 class _Maps:
-    """Look-ups of the walk, as plain lists: it visits single rows."""
+    """Look-ups of the walk."""
 
-    start: list[int]
-    end: list[int]
-    before: list[int]  # previous operation on the same stream, -1 for none
-    launch: list[int]  # end time of the launch call, -1 unknown
-    launch_thread: list[int]
+    start: I64
+    end: I64
+    before: I64  # previous operation on the same stream, -1 for none
+    launch: I64  # end time of the launch call, -1 unknown
+    launch_thread: I64
     by_end: I64  # GPU rows ordered by end
     ends: I64
     sync_end: dict[int, I64]  # per thread: end times of synchronising calls
@@ -82,15 +82,13 @@ def _maps(context: Context) -> _Maps:
     ends = host.ts[syncs] + host.dur[syncs]
     threads = host.thread[syncs]
     by_end = np.argsort(context.gpu_end, kind="stable")
-    active = launching_threads(context) & np.isin(
-        host.kind, [int(Host.OP), int(Host.RUNTIME), int(Host.DRIVER)]
-    )
+    active = launching_threads(context) & context.of_kind(Host.OP, Host.RUNTIME, Host.DRIVER)
     return _Maps(
-        start=gpu.ts.tolist(),
-        end=context.gpu_end.tolist(),
-        before=before.tolist(),
-        launch=np.where(known, host.ts[row] + host.dur[row], -1).tolist(),
-        launch_thread=np.where(known, host.thread[row], -1).tolist(),
+        start=gpu.ts,
+        end=context.gpu_end,
+        before=before,
+        launch=np.where(known, host.ts[row] + host.dur[row], -1),
+        launch_thread=np.where(known, host.thread[row], -1).astype(np.int64),
         by_end=by_end,
         ends=context.gpu_end[by_end],
         sync_end={int(t): ends[threads == t] for t in np.unique(threads)},
@@ -104,23 +102,23 @@ def _maps(context: Context) -> _Maps:
 
 def _run(maps: _Maps, walk: _Walk, low: int, high: int, row: int) -> None:
     time, on_gpu, thread = high, True, -1
-    for _ in range(4 * len(maps.start) + 1000):
+    for _ in range(4 * maps.start.size + 1000):
         if time <= low:
             return
         if on_gpu:
-            begin = min(maps.start[row], time)
+            begin = min(int(maps.start[row]), time)
             walk.gpu_rows.append(row)
             walk.gpu_cut.append((begin, time))
             time = begin
-            previous = maps.before[row]
-            ended = min(maps.end[previous], time) if previous >= 0 else -1
-            launched = maps.launch[row]
-            launched = min(launched, time) if launched >= 0 else -1
+            previous = int(maps.before[row])
+            ended = min(int(maps.end[previous]), time) if previous >= 0 else -1
+            launched = min(int(maps.launch[row]), time)
             latest = max(ended, launched)
-            other = _ended_by(maps, time)
-            if other >= 0 and maps.end[other] > latest and time - latest > _LATENCY_NS:
-                walk.gap("queue", time - maps.end[other])
-                row, time = other, maps.end[other]
+            other = _ended_by(maps, time) if time - latest > _LATENCY_NS else -1
+            if other >= 0 and maps.end[other] > latest:
+                done = int(maps.end[other])
+                walk.gap("queue", time - done)
+                row, time = other, done
             elif latest < 0:
                 walk.gap("idle", time - low)
                 return
@@ -129,7 +127,7 @@ def _run(maps: _Maps, walk: _Walk, low: int, high: int, row: int) -> None:
                 row, time = previous, ended
             else:
                 walk.gap("queue", time - launched)
-                time, on_gpu, thread = launched, False, maps.launch_thread[row]
+                time, on_gpu, thread = launched, False, int(maps.launch_thread[row])
             continue
         block = _block(maps, thread, time)
         begin, end = block if block is not None else (low, low)
@@ -147,15 +145,15 @@ def _run(maps: _Maps, walk: _Walk, low: int, high: int, row: int) -> None:
         started, ended = wait
         done = _ended_by(maps, min(ended, time))
         if done >= 0 and maps.end[done] > started:
-            walk.host.append((thread, maps.end[done], time))
-            row, time, on_gpu = done, maps.end[done], True
+            walk.host.append((thread, int(maps.end[done]), time))
+            row, time, on_gpu = done, int(maps.end[done]), True
         else:
             walk.host.append((thread, started, time))
             time = started
 
 
 def _blocks(active: Intervals) -> Intervals:
-    return union(active.starts, active.ends + _BREAK_NS) if len(active) else active
+    return merge(active.starts, active.ends + _BREAK_NS)
 
 
 def _block(maps: _Maps, thread: int, time: int) -> tuple[int, int] | None:
@@ -242,31 +240,31 @@ def _host_part(
     """Divide a thread's share of the path into launches, waits and ops: the innermost event counts."""
     host, names = context.trace.host, context.trace.names
     covered = union(np.array([low for low, _ in pieces]), np.array([high for _, high in pieces]))
-    rows = np.flatnonzero((host.thread == thread) & ~context.step_marks)
-    inside = overlap(covered, host.ts[rows], context.tree.end[rows])
-    touched = rows[inside > 0]
-    own = np.zeros(len(host), dtype=np.int64)
-    own[touched] = inside[inside > 0]
-    children = touched[context.tree.parent[touched] >= 0]
-    full = own.copy()
-    np.subtract.at(own, context.tree.parent[children], full[children])
-    calls = np.isin(host.kind, [int(Host.RUNTIME), int(Host.DRIVER)])
-    waits = context.host_named(SYNC_CALL.match, Host.RUNTIME, Host.DRIVER)
+    first, end = context.thread_rows[thread]
+    inside = overlap(covered, host.ts[first:end], context.tree.end[first:end])
+    inside[context.step_marks[first:end]] = 0
+    own = inside.copy()
+    child = np.flatnonzero((context.tree.parent[first:end] >= 0) & (inside > 0))
+    np.subtract.at(own, context.tree.parent[first:end][child] - first, inside[child])
+    calls = context.of_kind(Host.RUNTIME, Host.DRIVER)[first:end]
+    waits = context.host_named(SYNC_CALL.match, Host.RUNTIME, Host.DRIVER)[first:end]
     sync_time, launch_time = int(own[waits].sum()), int(own[calls & ~waits].sum())
     totals["sync"] = totals.get("sync", 0) + sync_time
     totals["launch"] = totals.get("launch", 0) + launch_time
     totals["host"] = totals.get("host", 0) + covered.total - sync_time - launch_time
-    for number in np.unique(host.name[touched]):
-        mine = touched[host.name[touched] == number]
-        time = int(own[mine].sum())
-        if time > 0:
-            kind = "sync" if waits[mine[0]] else "launch" if calls[mine[0]] else "host"
-            _add(items, names[number], kind, int(mine.size), time)
-    untraced = subtract(covered, _traced(context, rows, covered))
+    number = host.name[first:end]
+    count = np.bincount(number[inside > 0])
+    time = np.bincount(number, weights=own)
+    kinds = {"sync": waits, "launch": calls & ~waits, "host": ~calls}
+    names_of = {kind: set(np.unique(number[mask]).tolist()) for kind, mask in kinds.items()}
+    for name in np.flatnonzero(time[: count.size] > 0).tolist():
+        kind = next(kind for kind in kinds if name in names_of[kind])
+        _add(items, names[name], kind, int(count[name]), int(time[name]))
+    untraced = subtract(covered, _traced(context, first, end, covered))
     if untraced.total:
         _add(items, "code outside traced ops", "host", 1, untraced.total)
 
 
-def _traced(context: Context, rows: I64, covered: Intervals) -> Intervals:
-    roots = rows[context.tree.parent[rows] < 0]
+def _traced(context: Context, first: int, end: int, covered: Intervals) -> Intervals:
+    roots = first + np.flatnonzero(context.tree.parent[first:end] < 0)
     return intersect(covered, union(context.trace.host.ts[roots], context.tree.end[roots]))

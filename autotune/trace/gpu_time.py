@@ -100,9 +100,11 @@ def streams(context: Context) -> list[StreamFacts]:
     gpu = context.trace.gpu
     copies = [context.class_names.index(name) for name in (MEMCPY, MEMSET)]
     result = []
-    keys = np.stack([gpu.device.astype(np.int64), gpu.stream], axis=1)
-    for device, stream in np.unique(keys, axis=0) if len(gpu) else ():
+    pairs = {(d, s) for d in np.unique(gpu.device).tolist() for s in np.unique(gpu.stream).tolist()}
+    for device, stream in sorted(pairs):
         rows = (gpu.device == device) & (gpu.stream == stream)
+        if not rows.any():
+            continue
         times = np.bincount(
             context.gpu_class[rows], weights=gpu.dur[rows], minlength=len(context.class_names)
         ).astype(np.float64)

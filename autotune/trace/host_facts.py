@@ -97,7 +97,7 @@ def cpu_time(context: Context) -> CpuTime:
     """CPU time in ops, Python frames and runtime calls."""
     host = context.trace.host
     ops = host.kind == Host.OP
-    calls = np.isin(host.kind, [int(Host.RUNTIME), int(Host.DRIVER)])
+    calls = context.of_kind(Host.RUNTIME, Host.DRIVER)
     frames = host.kind == Host.PYTHON
     own = context.tree.self_time(host.ts) if len(host) else host.ts
     span = _span(context)
@@ -108,7 +108,7 @@ def cpu_time(context: Context) -> CpuTime:
     return CpuTime(
         span_ms=span / 1e6,
         op_self_ms=int(own[ops].sum()) / 1e6,
-        python_ms=int(own[frames & np.isin(host.thread, np.unique(host.thread[ops]))].sum()) / 1e6
+        python_ms=int(own[frames & context.on_threads(np.unique(host.thread[ops]))].sum()) / 1e6
         if frames.any()
         else None,
         runtime_ms=int(own[calls].sum()) / 1e6,

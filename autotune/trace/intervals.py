@@ -35,6 +35,11 @@ NOTHING = Intervals(_EMPTY, _EMPTY)
 
 def union(starts: I64, ends: I64) -> Intervals:
     """The set covered by any of the intervals; empty and negative ones count nothing."""
+    return merge(starts, ends.copy())
+
+
+def merge(starts: I64, ends: I64) -> Intervals:
+    """Like `union`, but `ends` is overwritten: for large arrays that the caller gives away."""
     real = ends > starts
     if not real.all():
         starts, ends = starts[real], ends[real]
@@ -43,13 +48,15 @@ def union(starts: I64, ends: I64) -> Intervals:
     if (starts[1:] < starts[:-1]).any():
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], ends[order]
-    reach = np.maximum.accumulate(ends)
+        del order
+    np.maximum.accumulate(ends, out=ends)
     fresh = np.empty(starts.size, dtype=bool)
     fresh[0] = True
-    np.greater(starts[1:], reach[:-1], out=fresh[1:])
-    first = np.flatnonzero(fresh)
-    last = np.append(first[1:] - 1, starts.size - 1)
-    return Intervals(starts[first], reach[last])
+    np.greater(starts[1:], ends[:-1], out=fresh[1:])
+    starts = starts[fresh]
+    fresh[:-1] = fresh[1:]
+    fresh[-1] = True
+    return Intervals(starts, ends[fresh])
 
 
 def gaps(covered: Intervals, low: int, high: int) -> Intervals:
@@ -88,20 +95,18 @@ def overlap(covered: Intervals, starts: I64, ends: I64) -> I64:
 
 def intersect(one: Intervals, other: Intervals) -> Intervals:
     """What both sets cover."""
-    if not len(one) or not len(other):
+    if len(one) > len(other):
+        one, other = other, one
+    if not len(one):
         return NOTHING
-    times = np.concatenate((one.starts, other.starts, one.ends, other.ends))
-    steps = np.concatenate(
-        (
-            np.ones(len(one) + len(other), dtype=np.int32),
-            np.full(len(one) + len(other), -1, dtype=np.int32),
-        )
+    first = np.searchsorted(other.ends, one.starts, side="right")
+    last = np.searchsorted(other.starts, one.ends, side="left")
+    pieces = np.maximum(last - first, 0)
+    mine = np.repeat(np.arange(len(one)), pieces)
+    theirs = np.arange(mine.size) + np.repeat(first - (np.cumsum(pieces) - pieces), pieces)
+    return Intervals(
+        np.maximum(one.starts[mine], other.starts[theirs]), np.minimum(one.ends[mine], other.ends[theirs])
     )
-    order = np.lexsort((steps, times))  # ends before starts at equal times
-    depth = np.cumsum(steps[order])
-    times = times[order]
-    both = np.flatnonzero(depth == 2)
-    return Intervals(times[both], times[both + 1])
 
 
 def subtract(one: Intervals, other: Intervals) -> Intervals:

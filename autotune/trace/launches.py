@@ -78,15 +78,11 @@ def launching_threads(context: Context) -> Mask:
     rows = context.launch_row[context.launch_row >= 0]
     if not rows.size:
         rows = context.op_row[context.op_row >= 0]
-    threads = np.unique(host.thread[rows])
-    return np.isin(host.thread, threads)
+    return context.on_threads(np.unique(host.thread[rows]))
 
 
 def _launching_threads_busy(context: Context) -> Intervals:
-    host = context.trace.host
-    mine = launching_threads(context) & np.isin(
-        host.kind, [int(Host.OP), int(Host.RUNTIME), int(Host.DRIVER)]
-    )
+    mine = launching_threads(context) & context.of_kind(Host.OP, Host.RUNTIME, Host.DRIVER)
     return subtract(context.host_span(mine), context.host_span(mine & _syncs(context)))
 
 
@@ -140,10 +136,9 @@ def _host_activity(context: Context) -> Iterator[tuple[str, Intervals]]:
     yield "data_loading", context.host_span(context.host_named(DATA_LOADING.match))
     yield "compile", context.host_span(mine & context.host_named(COMPILING.match))
     yield "sync", context.host_span(mine & _syncs(context))
-    calls = np.isin(host.kind, [int(Host.RUNTIME), int(Host.DRIVER)])
-    yield "launch", context.host_span(mine & calls)
+    yield "launch", context.host_span(mine & context.of_kind(Host.RUNTIME, Host.DRIVER))
     yield "host_ops", context.host_span(mine & (host.kind == Host.OP))
-    traced = mine & np.isin(host.kind, [int(Host.PYTHON), int(Host.ANNOTATION)]) & ~context.step_marks
+    traced = mine & context.of_kind(Host.PYTHON, Host.ANNOTATION) & ~context.step_marks
     yield "python", context.host_span(traced)
     if mine.any():
         rows = np.flatnonzero(mine)

@@ -94,7 +94,7 @@ def align(parts: Sequence[RankCollectives]) -> CrossRank | None:
         for item in items:
             last = int(item.starts.max())
             order = np.sort(item.starts)
-            transfer += max(int(np.median(item.ends)) - last, 0)
+            transfer += max(int(np.median(item.ends - last)), 0)  # relative: doubles cannot hold epoch ns
             for rank, start, end in zip(item.ranks, item.starts.tolist(), item.ends.tolist(), strict=True):
                 kind_wait[rank] += max(min(last, end) - start, 0)
             if order[-1] - order[-2] > _NOISE_NS:

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from autotune.records.trace_time import KernelPair, Recompute, RegionTime
 from autotune.trace.columns import Host
 from autotune.trace.context import Context
-from autotune.trace.intervals import union
 
 I8 = npt.NDArray[np.int8]
 I32 = npt.NDArray[np.int32]
@@ -96,49 +95,52 @@ def find_regions(context: Context) -> Regions:
 def _recomputed(context: Context) -> tuple[Mask, int]:
     """Host rows inside recomputed segments, and the number of segments."""
     host = context.trace.host
-    empty = np.zeros(len(host), dtype=bool)
+    inside = np.zeros(len(host), dtype=bool)
     rows = np.flatnonzero(
         (context.eval_row >= 0) & (host.kind == Host.OP) & (host.forward == 0) & (host.sequence >= 0)
     )
     if not rows.size:
-        return empty, 0
-    owner = context.eval_row[rows]
-    nodes, inverse, counts = np.unique(owner, return_inverse=True, return_counts=True)
-    evaluated = np.unique(context.eval_row[context.eval_row >= 0])
-    if nodes.size > 0.5 * evaluated.size and evaluated.size > 20:
-        return empty, 0  # gradients of gradients: every node records its formula
-    low = np.full(nodes.size, np.iinfo(np.int64).max)
-    high = np.zeros(nodes.size, dtype=np.int64)
-    np.minimum.at(low, inverse, host.ts[rows])
-    np.maximum.at(high, inverse, context.tree.end[rows])
-    real = counts >= 3  # a single op with gradients on is a hook, not a recomputed block
-    nodes, low, high = nodes[real], low[real], high[real]
-    if not nodes.size:
-        return empty, 0
-    at = np.minimum(np.searchsorted(nodes, context.eval_row), nodes.size - 1)
-    inside = (nodes[at] == context.eval_row) & (host.ts >= low[at]) & (host.ts < high[at])
-    return inside, int(nodes.size)
+        return inside, 0
+    nodes, inverse, counts = np.unique(context.eval_row[rows], return_inverse=True, return_counts=True)
+    evaluated = int((context.eval_row == np.arange(len(host), dtype=np.int32)).sum())
+    if nodes.size > 0.5 * evaluated and evaluated > 20:
+        return inside, 0  # gradients of gradients: every node records its formula
+    low, high = _extent(context, rows, inverse, nodes.size)
+    segments = 0
+    for at in np.flatnonzero(counts >= 3):  # a single op with gradients on is a hook, not a block
+        part = context.between(int(host.thread[nodes[at]]), int(low[at]), int(high[at]))
+        inside[part] |= context.eval_row[part] == nodes[at]
+        segments += 1
+    return inside, segments
+
+
+def _extent(
+    context: Context, rows: npt.NDArray[np.int64], group: npt.NDArray[np.int64], size: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """First start and last end of the rows of each group."""
+    low = np.full(size, np.iinfo(np.int64).max)
+    high = np.zeros(size, dtype=np.int64)
+    np.minimum.at(low, group, context.trace.host.ts[rows])
+    np.maximum.at(high, group, context.tree.end[rows])
+    return low, high
 
 
 def _forward(context: Context, elsewhere: Mask) -> Mask:
     """Rows of forward passes: from the first to the last forward op of each burst, on its thread."""
     host = context.trace.host
     is_op = host.kind == Host.OP
-    grad = is_op & ~elsewhere & (host.forward == 0) & (host.sequence >= 0)
-    if not grad.any():
+    rows = np.flatnonzero(is_op & ~elsewhere & (host.forward == 0) & (host.sequence >= 0))
+    if not rows.size:
         return np.asarray((context.tree.nearest(is_op) >= 0) & ~elsewhere)
-    breaks = union(host.ts[elsewhere & is_op], context.tree.end[elsewhere & is_op])
-    rows = np.flatnonzero(grad)
+    breaks = context.host_span(elsewhere & is_op)
     burst = np.searchsorted(breaks.starts, host.ts[rows])
     key = host.thread[rows].astype(np.int64) * (len(breaks) + 2) + burst
-    groups, inverse = np.unique(key, return_inverse=True)
-    low = np.full(groups.size, np.iinfo(np.int64).max)
-    high = np.zeros(groups.size, dtype=np.int64)
-    np.minimum.at(low, inverse, host.ts[rows])
-    np.maximum.at(high, inverse, context.tree.end[rows])
-    all_key = host.thread.astype(np.int64) * (len(breaks) + 2) + np.searchsorted(breaks.starts, host.ts)
-    at = np.minimum(np.searchsorted(groups, all_key), groups.size - 1)
-    return np.asarray((groups[at] == all_key) & (host.ts >= low[at]) & (host.ts < high[at]) & ~elsewhere)
+    groups, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    low, high = _extent(context, rows, inverse, groups.size)
+    inside = np.zeros(len(host), dtype=bool)
+    for row, begin, end in zip(rows[first].tolist(), low.tolist(), high.tolist(), strict=True):
+        inside[context.between(int(host.thread[row]), begin, end)] = True
+    return inside & ~elsewhere
 
 
 def region_times(context: Context, regions: Regions) -> list[RegionTime]:
@@ -246,11 +248,14 @@ def _kernel_pairs(context: Context) -> list[KernelPair]:
 
 
 def _op_pairs(context: Context) -> list[KernelPair]:
-    found = []
-    for forward, backward in _OP_PAIRS:
-        ahead, behind = int(context.ops_named(forward).sum()), int(context.ops_named(backward).sum())
-        if ahead and behind:
-            found.append(
-                KernelPair(forward=forward, backward=backward, forward_count=ahead, backward_count=behind)
-            )
-    return found
+    calls = context.op_calls()
+    return [
+        KernelPair(
+            forward=forward,
+            backward=backward,
+            forward_count=calls[forward],
+            backward_count=calls[backward],
+        )
+        for forward, backward in _OP_PAIRS
+        if forward in calls and backward in calls
+    ]

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from autotune.errors import FilesError, InputError, Place
 
-BLOCK_BYTES = 2 << 20
+BLOCK_BYTES = 1 << 20
 
 _FOREIGN: tuple[tuple[bytes, str, str | None], ...] = (
     (b"PK\x03\x04", "a zip archive", "unpack it and pass the JSON trace inside"),

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 
 from autotune.records.trace import RankTrace, TraceFile, TraceSummary, TraceWarning
@@ -60,6 +58,9 @@ def _read_all(
         processes = min(len(paths), os.cpu_count() or 1) if big else 1
     if processes <= 1 or len(paths) <= 1:
         return [_read_rank(path, tables_dir) for path in paths]
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         return list(pool.map(_read_rank, paths, [tables_dir] * len(paths)))
 

@@ -5,8 +5,8 @@ The host table is put in (thread, start, longest first) order, so a row's parent
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -27,14 +27,14 @@ class HostTree:
     """Parents and depths, by row of the sorted host table."""
 
     parent: I32  # -1 for roots
-    levels: list[I32]  # rows by depth
+    levels: list[I32]  # rows by depth, roots left out
     end: I64  # end times, cut to the parent's end
     cut_rows: int  # rows that outlived their parent by more than rounding
 
     def nearest(self, mask: Mask) -> I32:
         """For each row the nearest row, itself or an ancestor, where the mask holds; else -1."""
         result = np.where(mask, np.arange(mask.size, dtype=np.int32), np.int32(-1)).astype(np.int32)
-        for rows in self.levels[1:]:
+        for rows in self.levels:
             open_rows = rows[result[rows] < 0]
             result[open_rows] = result[self.parent[open_rows]]
         return result
@@ -42,7 +42,7 @@ class HostTree:
     def outermost(self, mask: Mask) -> I32:
         """For each row the farthest row, itself or an ancestor, where the mask holds; else -1."""
         result = np.where(mask, np.arange(mask.size, dtype=np.int32), np.int32(-1)).astype(np.int32)
-        for rows in self.levels[1:]:
+        for rows in self.levels:
             above = result[self.parent[rows]]
             found = above >= 0
             result[rows[found]] = above[found]
@@ -76,7 +76,7 @@ def sort_host(host: HostTable) -> None:
         setattr(host, column, getattr(host, column)[order])
 
 
-def _longest_first(order: I64, key: I64, dur: I64) -> None:
+def _longest_first(order: I64, key: I64, dur: I64 | I32) -> None:
     """Within runs of equal keys put the longest event first."""
     same = key[1:] == key[:-1]
     if not same.any():
@@ -92,14 +92,26 @@ def build_tree(host: HostTable, skip: Mask) -> HostTree:
     count = len(host)
     end = host.ts + np.maximum(host.dur, 0)
     parent = np.full(count, -1, dtype=np.int32)
-    rows = np.flatnonzero(~skip).astype(np.int32)
-    if not rows.size:
-        return HostTree(parent, [np.arange(count, dtype=np.int32)], end, 0)
-    low = int(host.ts.min())
-    span = int(end.max()) - low + 2
-    base = host.thread[rows].astype(np.int64) * span - low
-    starts = host.ts[rows] + base
-    ends = np.maximum(end[rows] + base, starts + 1)
+    bounds = np.flatnonzero(np.concatenate(([True], host.thread[1:] != host.thread[:-1], [True])))
+    by_level: list[list[I32]] = []
+    cut_rows = 0
+    for low, high in pairwise(bounds.tolist()) if count else ():
+        rows = (low + np.flatnonzero(~skip[low:high])).astype(np.int32)
+        if not rows.size:
+            continue
+        levels, cut = _nest_thread(host, rows, end, parent)
+        cut_rows += cut
+        for depth, level in enumerate(levels[1:]):
+            if depth == len(by_level):
+                by_level.append([])
+            by_level[depth].append(level)
+    return HostTree(parent, [np.concatenate(parts) for parts in by_level], end, cut_rows)
+
+
+def _nest_thread(host: HostTable, rows: I32, end: I64, parent: I32) -> tuple[list[I32], int]:
+    """Nest one thread's rows: sets their parents, cuts their ends; rows by depth and the number cut."""
+    starts = host.ts[rows]
+    ends = np.maximum(end[rows], starts + 1)
     frame = host.kind[rows] == Host.PYTHON
     cut_rows = 0
     for attempt in range(_ROUNDS):
@@ -117,10 +129,8 @@ def build_tree(host: HostTable, skip: Mask) -> HostTree:
         for level in levels[1:]:
             ends[level] = np.maximum(np.minimum(ends[level], ends[up[level]]), starts[level] + 1)
     parent[rows] = np.where(up >= 0, rows[np.maximum(up, 0)], -1)
-    end[rows] = np.maximum(np.minimum(end[rows], ends - base), host.ts[rows])
-    by_level = [rows[level] for level in levels]
-    by_level[0] = np.sort(np.concatenate((by_level[0], np.flatnonzero(skip).astype(np.int32))))
-    return HostTree(parent, by_level, end, cut_rows)
+    end[rows] = np.maximum(np.minimum(end[rows], ends), starts)
+    return [rows[level] for level in levels], cut_rows
 
 
 def _close_frames(starts: I64, ends: I64, up: I32, frame: Mask, late: I64) -> None:
@@ -137,12 +147,12 @@ def _close_frames(starts: I64, ends: I64, up: I32, frame: Mask, late: I64) -> No
 def _nest(starts: I64, ends: I64) -> tuple[list[I32], I32]:
     """Rows by depth, and each row's parent, for events sorted by start."""
     count = starts.size
-    ended = np.searchsorted(np.sort(ends), starts, side="right")
-    depth = (np.arange(count) - ended).astype(np.int16)
+    ended = np.searchsorted(np.sort(ends), starts, side="right").astype(np.int32)
+    depth = (np.arange(count, dtype=np.int32) - ended).astype(np.int16)
     order = np.argsort(depth, kind="stable").astype(np.int32)
     bounds = np.searchsorted(depth[order], np.arange(int(depth.max()) + 2))
-    levels = [order[low:high] for low, high in itertools.pairwise(bounds)]
+    levels = [order[low:high] for low, high in pairwise(bounds)]
     parent = np.full(count, -1, dtype=np.int32)
-    for upper, lower in itertools.pairwise(levels):
+    for upper, lower in pairwise(levels):
         parent[lower] = upper[np.searchsorted(upper, lower) - 1]
     return levels, parent
