@@ -17,6 +17,7 @@ from autotune.facts.job.settings import (
     batch_detail_facts,
     model_detail_facts,
     package_facts,
+    settled_facts,
     switch_facts,
 )
 from autotune.facts.sheet import SheetBuilder
@@ -50,3 +51,4 @@ def job_facts(sheet: SheetBuilder, observation: Observation) -> None:
     switch_facts(sheet, lead)
     model_detail_facts(sheet, lead)
     batch_detail_facts(sheet, observation)
+    settled_facts(sheet, lead)

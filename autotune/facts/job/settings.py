@@ -34,10 +34,8 @@ def package_facts(sheet: SheetBuilder, environment: EnvironmentRecord) -> None:
     if asked is not None:
         inert = asked is True and any(package == "kernels" for package, _ in conflicts)
         sheet.put("kernels.hub_kernels_inert", inert or (asked is True and "kernels" not in packages), source)
-    if environment.device_type == "cpu" and environment.cuda is not None:
-        sheet.put("env.gpu_unused", environment.device_count > 0, "probe, device of the job")
-    elif environment.device_type != "cpu":
-        sheet.put("env.gpu_unused", False, "probe, device of the job")
+    on_cpu = environment.device_type == "cpu"
+    sheet.put("env.gpu_unused", on_cpu and environment.device_count > 0, "probe, devices torch sees")
 
 
 def switch_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
@@ -152,6 +150,46 @@ def _balance(sheet: SheetBuilder, observation: Observation) -> None:
         sheet.put(
             "data.rank_token_skew_frac", median(skews), "probe, batches of all ranks", f"{len(skews)} steps"
         )
+
+
+_COUNTED = {"stall.gc_collects_per_step": "gc_collect", "memory.empty_cache_per_step": "empty_cache"}
+_GPU_ONLY = (
+    "attention.gpu_frac",
+    "attention.kernel_family",
+    "comm.fastest_bus_gb_per_s",
+    "data.device_copies_frac",
+    "data.h2d_blocking_ms",
+    "data.host_copies_frac",
+    "kernels.elementwise_frac",
+    "kernels.gemm_frac",
+    "loss.head_gpu_frac",
+    "memory.recompute_frac",
+    "memory.unsharded_static_frac",
+    "optimizer.gpu_frac",
+    "optimizer.launches_per_step",
+    "precision.cast_gpu_frac",
+    "precision.fp32_gemm_frac",
+    "precision.fp64_gemm_frac",
+    "precision.gemm_dtype",
+    "sync.blocking_frac",
+    "sync.device_syncs_per_step",
+)
+
+
+def settled_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
+    """What silence means: calls that are always counted and were not made, facts that need a GPU."""
+    steps = len(lead.steps)
+    if lead.counters and steps:
+        for fact, counter in _COUNTED.items():
+            calls = lead.counters.get(counter, 0.0)
+            sheet.put(fact, calls / steps, "probe, calls", f"{steps} steps, rank 0")
+        filled = lead.counters.get("zero_grad_to_zeros", 0.0) > 0
+        sheet.put("optimizer.zero_grad_to_zeros", filled, "probe, zero_grad")
+    if lead.sharding is None or lead.sharding.kind == "none":
+        sheet.not_applicable("memory.parameters_offloaded", "parameters are not sharded")
+    if lead.environment.device_type == "cpu":
+        for fact in _GPU_ONLY:
+            sheet.not_applicable(fact, "the job runs on the CPU")
 
 
 def checkpoint_estimates(sheet: SheetBuilder) -> None:
