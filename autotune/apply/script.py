@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from autotune.apply.script_imports import package_imports, standard_imports
+from autotune.apply.script_imports import package_imports, standard_imports, tokenizer_class
 from autotune.apply.script_options import WIDTH, assigned, cache_fields, option_lines
 from autotune.errors import InputError
 from autotune.records.script import LoraContext, ScriptContext, source_type
@@ -72,7 +72,7 @@ def template_values(context: ScriptContext) -> dict[str, Any]:
         "streaming": data.streaming,
         "hook_arguments": assigned("HOOK", data.hook_arguments),
         "eval_hook_arguments": assigned("EVAL_HOOK", data.eval_hook_arguments),
-        "has_tokenizer": data.kind != "tokens" or bool(model.tokenizer),
+        "tokenizer": tokenizer_source(context),
         "model_config": assigned("MODEL_CONFIG", model.config) if model.config and not pretrained else [],
         "pretrained": pretrained,
         "trust_remote_code": model.trust_remote_code,
@@ -92,6 +92,15 @@ def template_values(context: ScriptContext) -> dict[str, Any]:
         "cache_fields": cache_fields(context),
         "options": option_lines(context),
     }
+
+
+def tokenizer_source(context: ScriptContext) -> str:
+    """The expression that makes the tokenizer: from a folder, a hub id, a `tokenizer.json`, or none."""
+    kind = tokenizer_class(context)
+    if kind == "PreTrainedTokenizerFast":
+        return "PreTrainedTokenizerFast(tokenizer_file=cfg.tokenizer)"
+    trust = ", trust_remote_code=True" if context.model.trust_remote_code else ""
+    return f"AutoTokenizer.from_pretrained(cfg.tokenizer{trust})" if kind else "None"
 
 
 def boundary_lines(names: list[str]) -> list[str]:

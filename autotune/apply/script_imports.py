@@ -15,11 +15,19 @@ def standard_imports(context: ScriptContext) -> list[str]:
     return sorted(names)
 
 
+def tokenizer_class(context: ScriptContext) -> str | None:
+    """The class that the script makes its tokenizer with; absent when its rows are tokens already."""
+    if context.data.kind == "tokens" and not context.model.tokenizer:
+        return None
+    from_file = (context.model.tokenizer or "").endswith(".json")
+    return "PreTrainedTokenizerFast" if from_file else "AutoTokenizer"
+
+
 def package_imports(context: ScriptContext) -> list[str]:
     """The import lines of installed packages, in the order of a formatter."""
     c, packed = context, context.packing.packs
     read_by = {source_type(source) for source in (c.data.source, c.data.eval_source) if source}
-    pretrained, tokenizer = c.model.weights == "pretrained", c.data.kind != "tokens" or c.model.tokenizer
+    pretrained, tokenizer = c.model.weights == "pretrained", tokenizer_class(c)
     selective = c.memory.checkpointing == "selective"
     wanted: list[tuple[object, str]] = [
         (True, "import numpy as np"),
@@ -57,8 +65,9 @@ def package_imports(context: ScriptContext) -> list[str]:
         (
             True,
             "from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, "
-            "AutoModelForCausalLM" + (", AutoTokenizer" if tokenizer else ""),
+            "AutoModelForCausalLM" + (", AutoTokenizer" if tokenizer == "AutoTokenizer" else ""),
         ),
+        (tokenizer == "PreTrainedTokenizerFast", "from transformers import PreTrainedTokenizerFast"),
         (pretrained, "from transformers.conversion_mapping import get_checkpoint_conversion_mapping"),
         (True, "from transformers.initialization import no_init_weights"),
         (True, "from transformers.optimization import get_scheduler"),

@@ -97,7 +97,10 @@ class DataContext(Record):
     )
     hook_arguments: dict[str, Any] = Field(
         default_factory=dict,
-        description="keyword arguments of the hook; a parameter called `tokenizer` is filled by the script",
+        description="keyword arguments of the hook, besides its tokenizer",
+    )
+    tokenizer_argument: str = Field(
+        default="tokenizer", description="the hook's parameter that takes the tokenizer, if it has one"
     )
     split: str = Field(default="train", description="split of a hub data set")
     text_column: str = Field(default="text", description="column of plain-text rows")

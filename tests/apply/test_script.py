@@ -73,6 +73,10 @@ USUAL = {
     "full fine-tuning, chat, packed": {},
     "observed job": OBSERVED,
     "from a config, hook": {"model": FROM_CONFIG, "data": HOOK},
+    "from a config, hook with a tokenizer file": {
+        "model": FROM_CONFIG.model_copy(update={"tokenizer": "tokenizer.json"}),
+        "data": HOOK.model_copy(update={"tokenizer_argument": "tok"}),
+    },
     "LoRA": {"model": LORA, "data": DataContext(source="chats.jsonl", kind="messages")},
     "one example a row": {"packing": PackingContext(verdict="leaks", reason="qwen3_5 on the torch fallback")},
     "continued pre-training, HSDP": {

@@ -136,6 +136,17 @@ def test_long_examples(by_rows: ModuleType, choice: str) -> None:
     assert all(piece.shape[1] <= 40 for piece in made)
 
 
+def test_rows_may_be_bare_ids_or_pairs(by_rows: ModuleType) -> None:
+    cfg = options(by_rows)
+    assert by_rows.encode(torch.tensor([5, 6]), cfg, None) == ([5, 6], [5, 6])
+    assert by_rows.encode([5, 6], cfg, None) == ([5, 6], [5, 6])
+    assert by_rows.encode(([5, 6], [-100, 6]), cfg, None) == ([5, 6], [-100, 6])
+    assert by_rows.encode({"input_ids": [5, 6, 0], "attention_mask": [1, 1, 0]}, cfg, None) == (
+        [5, 6],
+        [5, 6],
+    )
+
+
 @pytest.mark.parametrize("softcap", [None, 3.0])
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_chunked_loss_has_the_gradients_of_the_plain_one(
