@@ -39,7 +39,7 @@ class _Reader:
     def __init__(self, path: Path, keep_shape: Callable[[str], bool]) -> None:
         self.path = path
         self.builder = TraceBuilder(keep_shape)
-        self.blocks: Iterator[bytes] = source.blocks(path)
+        self.blocks: Iterator[bytes] = source.blocks(path, source.BLOCK_BYTES)
         self.buffer = b""
         self.offset = 0  # of the start of the buffer in the plain text
         self.ended = False

@@ -66,7 +66,7 @@ def _open_gzip(raw: IO[bytes]) -> tuple[Any, tuple[type[BaseException], ...]]:
         return gzip.GzipFile(fileobj=raw, mode="rb"), faults
 
 
-def blocks(path: Path, size: int = BLOCK_BYTES) -> Iterator[bytes]:
+def blocks(path: Path, size: int) -> Iterator[bytes]:
     """Decompressed blocks of at most `size` bytes; the last one may be short.
 
     Raises InputError when the file is empty, is known not to be JSON, or its gzip data ends early.
