@@ -31,7 +31,7 @@ def _count(kind: str) -> None:
     _recompute[kind] += 1
     if core.settings.full and sum(_recompute.values()) <= 2:
         callee = "torch.utils.checkpoint.checkpoint"
-        sites.record("checkpoint_enable", callee, frame=sys._getframe(2), only_behind_torch=True)
+        sites.record("checkpoint_enable", callee, frame=sys._getframe(2), only="torch")
 
 
 def step_ended(backwards: int) -> None:

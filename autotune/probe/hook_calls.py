@@ -34,13 +34,13 @@ def install(torch: Any) -> None:
 def _sites(torch: Any) -> None:
     def simple(kind: str, callee: str) -> Any:
         def before(original: Any, args: Any, kwargs: Any) -> None:
-            sites.record(kind, callee, original, args, kwargs, only_direct=True)
+            sites.record(kind, callee, original, args, kwargs, only="direct")
 
         return before
 
     def method(kind: str, callee: str) -> Any:
         def before(original: Any, args: Any, kwargs: Any) -> None:
-            sites.record(kind, callee, original, args[1:], kwargs, only_direct=True)
+            sites.record(kind, callee, original, args[1:], kwargs, only="direct")
 
         return before
 
@@ -91,7 +91,7 @@ def _empty_cache(original: Any, args: Any, kwargs: Any) -> None:
 
 def _profiler(original: Any, args: Any, kwargs: Any) -> None:
     count("profilers_made")
-    sites.record("debug_flag", "torch.profiler.profile", original, args[1:], kwargs, only_direct=True)
+    sites.record("debug_flag", "torch.profiler.profile", original, args[1:], kwargs, only="direct")
 
 
 def _ddp(module: ModuleType) -> None:

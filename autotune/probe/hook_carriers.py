@@ -1,5 +1,5 @@
 """Objects that carry a job's settings (TrainingArguments, SFTConfig, Accelerator, Lightning Trainer) and its
-trainer...........
+trainer............
 """
 
 from __future__ import annotations
@@ -179,11 +179,11 @@ def _accelerator(module: Any) -> None:
 def _accelerator_made(original: Any, args: Any, kwargs: Any) -> None:
     trainer_kind("accelerate", "Accelerator" if _kind in ("plain", "accelerate") else None)
     if core.settings.full:
-        sites.record("carrier", "accelerate.Accelerator", original, args[1:], kwargs, only_direct=True)
+        sites.record("carrier", "accelerate.Accelerator", original, args[1:], kwargs, only="direct")
 
 
 def _prepared(original: Any, args: Any, kwargs: Any) -> None:
-    sites.record("shard", "accelerate.Accelerator.prepare", original, args[1:], kwargs, only_direct=True)
+    sites.record("shard", "accelerate.Accelerator.prepare", original, args[1:], kwargs, only="direct")
 
 
 def _deepspeed(module: Any) -> None:

@@ -37,7 +37,7 @@ def install_configuration(module: Any) -> None:
 def _config_made(original: Any, args: Any, kwargs: Any, result: Any, elapsed_ns: int) -> None:
     kind = type(args[0])
     callee = f"{kind.__module__}.{kind.__qualname__}"
-    sites.record("config_create", callee, kind.__init__, values=dict(vars(args[0])), only_named=True)
+    sites.record("config_create", callee, kind.__init__, values=dict(vars(args[0])), only="named")
 
 
 def _enter(original: Any, args: Any, kwargs: Any) -> None:
@@ -92,4 +92,4 @@ def _checkpointing(original: Any, args: Any, kwargs: Any) -> None:
 def _config_loaded(original: Any, args: Any, kwargs: Any) -> None:
     kind = args[0]
     callee = f"{kind.__module__}.{kind.__qualname__}.from_pretrained"
-    sites.record("config_create", callee, original, args[1:], kwargs, only_direct=True)
+    sites.record("config_create", callee, original, args[1:], kwargs, only="direct")

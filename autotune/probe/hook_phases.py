@@ -111,7 +111,7 @@ def _evaluation_ends(original: Any, args: Any, kwargs: Any, result: Any, elapsed
 def _collect(original: Any, args: Any, kwargs: Any) -> None:
     count("gc_collect")
     if core.settings.full:
-        sites.record("gc_collect", "gc.collect", original, args, kwargs, only_direct=True)
+        sites.record("gc_collect", "gc.collect", original, args, kwargs, only="direct")
 
 
 def _collector(phase: str, info: dict[str, Any]) -> None:

@@ -38,30 +38,28 @@ def record(
     kwargs: dict[str, Any] | None = None,
     detail: dict[str, Any] | None = None,
     frame: FrameType | None = None,
-    only_direct: bool = False,
-    only_named: bool = False,
-    only_behind_torch: bool = False,
+    only: str | None = None,
     elapsed_ns: int | None = None,
     values: dict[str, Any] | None = None,
 ) -> Seen | None:
     """Note a call made from user code.
 
-    `function`: the callee, for the names of positional arguments (self left out). `only_direct`: ignore
-    calls that a
-    library makes on the user's behalf; otherwise those are recorded as not editable, with `direct: False`.
-    `only_named`: ignore calls whose text names another function than the callee. `only_behind_torch`: ignore
-    calls with frames of another library in between. `values`: what the
-    callee settled on, when its own arguments are not at hand.
+    `function`: the callee, for the names of positional arguments (self left out). `values`: what the callee
+    settled on, when its own arguments are not at hand. A call that a library makes on the user's behalf is
+    recorded as not editable with `direct: False`, unless `only` leaves it out: "direct" wants the user's
+    frame
+    to be the caller, "torch" allows frames of torch in between, "named" wants the call's text to name the
+    callee.
     """
     outer = frames.caller(frame if frame is not None else sys._getframe(1))
     user, through_torch = frames.user_behind_torch(outer)
-    if user is None or (only_direct and user is not outer) or (only_behind_torch and not through_torch):
+    if user is None or (only == "direct" and user is not outer) or (only == "torch" and not through_torch):
         return None
     code = user.f_code
     key = (code, user.f_lasti, kind)
     seen = _seen.get(key)
     if seen is None:
-        if len(_seen) >= _MOST or (only_named and _written(user) != callee.rsplit(".", 1)[-1]):
+        if len(_seen) >= _MOST or (only == "named" and _written(user) != callee.rsplit(".", 1)[-1]):
             return None
         seen = _seen[key] = _new(
             kind, callee, function, args, kwargs or {}, dict(detail or {}), user, through_torch, values

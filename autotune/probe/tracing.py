@@ -1,5 +1,5 @@
 """The profiler window: one step to start the profiler up, then the profiled steps, exported before the job
-goes on............
+goes on.............
 """
 
 from __future__ import annotations
