@@ -112,6 +112,8 @@ def job_environment(
     parts += [part for part in env.get("PYTHONPATH", "").split(os.pathsep) if part]
     env["PYTHONPATH"] = os.pathsep.join(parts)
     notes: list[str] = []
+    if spec.mode == "parity" and spec.seed is not None:
+        env.setdefault("PYTHONHASHSEED", str(spec.seed % 2**32))  # the order of sets decides orders of data
     if spec.guarded:
         for name, value in _OFFLINE.items():
             env.setdefault(name, value)

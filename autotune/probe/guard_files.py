@@ -155,7 +155,7 @@ class Files(Changes):
             patched[name] = functools.partial(self._attributes, name)
         for name, method in patched.items():
             original = getattr(os, name)
-            function = _function(method, original, "os")
+            function = Function(method, original, "os")
             setattr(os, name, function)
             for group in (
                 "supports_dir_fd",
@@ -166,7 +166,7 @@ class Files(Changes):
                 members = getattr(os, group)
                 if original in members:
                     members.add(function)
-        opened = _function(self.open, _real_open, "io")
+        opened = Function(self.open, _real_open, "io")
         builtins.open = io.open = opened
         finder.when_imported("shutil", self._install_rmtree)
         pathlib = sys.modules.get("pathlib")
@@ -174,11 +174,11 @@ class Files(Changes):
         if accessor is not None:
             for name in (*patched, "open"):
                 if hasattr(accessor, name):
-                    setattr(accessor, name, staticmethod(opened if name == "open" else getattr(os, name)))
+                    setattr(accessor, name, opened if name == "open" else getattr(os, name))
 
     def _install_rmtree(self, shutil: ModuleType) -> None:
         original = shutil.rmtree
-        function = _function(functools.partial(self.rmtree, original), original)
+        function = Function(functools.partial(self.rmtree, original), original)
         if hasattr(original, "avoids_symlink_attacks"):
             function.avoids_symlink_attacks = original.avoids_symlink_attacks  # type: ignore[attr-defined]
         shutil.rmtree = function  # type: ignore[attr-defined]
@@ -200,14 +200,21 @@ class _named:
             value.filename = self.given
 
 
-def _function(method: Callable[..., Any], original: Any, module: str | None = None) -> Callable[..., Any]:
-    """A plain function under the original's name, so that it can be pickled by reference."""
+class Function:
+    """Stands for a built-in function: pickled by its name, and never bound when a class holds it."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return method(*args, **kwargs)
+    def __init__(self, method: Callable[..., Any], original: Any, module: str | None = None) -> None:
+        self._method = method
+        self.__module__ = module or original.__module__
+        self.__name__ = self.__qualname__ = original.__name__
+        self.__doc__ = original.__doc__
+        self.__wrapped__ = original
 
-    call.__module__ = module or original.__module__
-    call.__name__ = call.__qualname__ = original.__name__
-    call.__doc__ = original.__doc__
-    call.__wrapped__ = original  # type: ignore[attr-defined]
-    return call
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._method(*args, **kwargs)
+
+    def __reduce__(self) -> str:
+        return str(self.__qualname__)
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)

@@ -156,13 +156,20 @@ class Overlay:
             base = real.getcwd() if dir_fd is None else real.readlink(f"/proc/self/fd/{dir_fd}")
             text = posixpath.join(self.logical(base), text)
         text = self.logical(text)
-        if not self.clean():
-            return self._resolve(text, follow)
         if "/.." in text or text.endswith("/."):
-            text = real_realpath(text)
+            return self._resolve(text, follow)
         folder, name = posixpath.split(text.rstrip("/") or "/")
-        where = posixpath.join(self._real_folder(folder), name) if name else self._real_folder(folder)
-        return real_realpath(where) if follow and real_is_link(where) else where
+        real_folder = self._real_folder(folder)
+        if not self._untouched(folder, real_folder):
+            return self._resolve(text, follow)
+        where = posixpath.join(real_folder, name) if name else real_folder
+        return self._resolve(where, True) if follow and real_is_link(where) else where
+
+    def _untouched(self, folder: str, real_folder: str) -> bool:
+        """The job changed nothing that could alter where this folder is: no link made or removed."""
+        if real_exists(self.upper(real_folder)):
+            return False
+        return folder == real_folder or not (real_exists(self.upper(folder)) or real_exists(self.gone))
 
     def _resolve(self, path: str, follow: bool) -> str:
         """Links resolved as the job sees them: its own links count, those it removed do not."""

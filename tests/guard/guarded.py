@@ -40,6 +40,7 @@ class Guarded:
     allow_write: tuple[Path, ...] = ()
     protected_roots: tuple[Path, ...] = ()
     env: dict[str, str | None] = field(default_factory=dict)
+    interpreter: str = sys.executable
 
     def spec(self, command: tuple[str, ...]) -> LaunchSpec:
         return LaunchSpec(
@@ -56,7 +57,7 @@ class Guarded:
         if fresh or not (self.launch / "inject").exists():
             self.environment = self.prepare()
         done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(code)], cwd=self.project, env=self.environment,
+            [self.interpreter, "-c", textwrap.dedent(code)], cwd=self.project, env=self.environment,
             capture_output=True, text=True, timeout=120,
         )  # fmt: skip
         assert not list((self.launch / "hello").glob("*.traceback.txt")), "the boot failed"

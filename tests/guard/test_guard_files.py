@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -214,3 +219,32 @@ def test_the_same_through_a_tree_of_links(guarded: Guarded, tmp_path: Path, name
     guarded.python(PIECES[name].replace("os.path.realpath", "(lambda p: os.path.abspath(p))"))
     assert tree(user) == before
     assert tree(shadow) == links
+
+
+@functools.cache
+def _other_pythons() -> list[str]:
+    """Interpreters of other versions on this machine that start."""
+    found = {}
+    for minor in (10, 11, 12, 13, 14):
+        names = [shutil.which(f"python3.{minor}") or ""]
+        names += map(str, Path("~/.pyenv/versions").expanduser().glob(f"3.{minor}.*/bin/python"))
+        for name in filter(None, names):
+            done = subprocess.run([name, "-c", "import sys; print(sys.version_info[1])"], capture_output=True)
+            if done.stdout.strip() == str(minor).encode() and minor != sys.version_info[1]:
+                found[minor] = name
+    return list(found.values())
+
+
+@pytest.mark.full
+def test_every_python_version(guarded: Guarded, tmp_path: Path) -> None:
+    if not _other_pythons():
+        pytest.skip("no other Python on this machine")
+    for interpreter in _other_pythons():
+        for name, code in PIECES.items():
+            if name != "libraries":  # needs numpy
+                project = tmp_path / os.path.basename(os.path.dirname(os.path.dirname(interpreter))) / name
+                shutil.copytree(guarded.project, project, symlinks=True)
+                one = Guarded(project, tmp_path / "launch", interpreter=interpreter)
+                before = tree(project)
+                one.python(code)
+                assert tree(project) == before, (interpreter, name)

@@ -31,8 +31,8 @@ class Runs:
         if key not in self.made:
             spec = LaunchSpec(
                 command=(sys.executable, *launcher, "parity_loop.py", *line.split()), cwd=SCRIPTS,
-                mode="parity", folder=self.folder / str(len(self.made)), steps=3, seed=seed, isolation=True, echo="none",
-                total_timeout_s=200,
+                mode="parity", folder=self.folder / str(len(self.made)), steps=3, seed=seed,
+                isolation=True, echo="none", total_timeout_s=200,
             )  # fmt: skip
             observation = launch(spec)
             assert observation.exit_code == 0, "\n".join(observation.log_tail)
