@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -34,6 +35,8 @@ def test_samples_of_a_real_gpu() -> None:
     sampler.start()
     time.sleep(1.0)
     samples = sampler.stop()
+    if not samples and not os.path.exists("/dev/nvidiactl"):
+        pytest.skip("no NVIDIA GPU")
     assert len(samples) >= 5
     assert samples[0].sm_clock_mhz and samples[0].sm_clock_max_mhz and samples[0].memory_used_gib
     assert samples[-1].at_s - samples[0].at_s > 0.4
