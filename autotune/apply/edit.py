@@ -168,7 +168,10 @@ class _Work:
                 edit.rule,
             )
         else:
-            template = fill(str(edit.arguments["template"]), call, edit.site, keep=("{original}",))
+            raw = str(edit.arguments["template"])
+            if "{original}" not in raw and calls.is_wrapped(call, _PLACEHOLDER.sub("{original}", raw)):
+                return  # a template in place of the call stands there already
+            template = fill(raw, call, edit.site, keep=("{original}",))
             if template not in [t for t, _ in trial.outer] and not self._is_outer(call, template):
                 trial.outer.append((template, edit.rule))
         apply_call_plan(trial, call)  # refuses now, while the rule is known
@@ -195,8 +198,7 @@ class _Work:
             node = self.source.parents[node]
             if isinstance(node, cst.BaseExpression) and calls.is_wrapped(node, template):
                 return True
-        # A template without {original} stands in place of the call: then this is the new call already.
-        return "{original}" not in template and calls.same(call, calls.expression(template))
+        return False
 
     def _add_statement_edit(self, call: cst.Call, edit: Edit) -> None:
         owner = statements.owner_of(self.source, call)

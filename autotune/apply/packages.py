@@ -82,7 +82,7 @@ for d in m.distributions():
 print(json.dumps(found))
 """
 
-# Requirements of the overlay's distributions that neither the overlay nor the environment meets.
+# Requirements of the overlay's distributions that the job would not find met, overlay first.
 _MISSING = """
 import importlib.metadata as m, json, sys
 try:
@@ -90,12 +90,17 @@ try:
 except ImportError:
     from pip._vendor.packaging.requirements import Requirement
 plain = lambda text: text.lower().replace('_', '-').replace('.', '-')
-have = {plain(d.metadata['Name'] or '') for d in m.distributions()}
+have = {}
+for d in m.distributions():
+    have.setdefault(plain(d.metadata['Name'] or ''), d.version)
 out = set()
 for d in m.distributions(path=[sys.argv[1]]):
     for text in d.requires or []:
         r = Requirement(text)
-        if (r.marker is None or r.marker.evaluate({'extra': ''})) and plain(r.name) not in have:
+        if r.marker is not None and not r.marker.evaluate({'extra': ''}):
+            continue
+        version = have.get(plain(r.name))
+        if version is None or not r.specifier.contains(version, prereleases=True):
             out.add(f'{r.name}{r.specifier}')
 print(json.dumps(sorted(out)))
 """
@@ -192,12 +197,15 @@ class _Interpreter:
         reader.join(5)
 
     def missing_requirements(self) -> list[str]:
-        """What the overlay's packages need and nobody has. Raises InputError when it may not be installed."""
+        """What the overlay's packages need and lack. Raises InputError when it may not be installed."""
         env = {**_plain_env(), "PYTHONPATH": str(self.folder)}
         missing = [str(r) for r in json.loads(_ask(self.path, _MISSING, [str(self.folder)], env, 120.0))]
         forbidden = [r for r in missing if NEVER.match(_name(r))]
         if forbidden:
-            raise InputError(f"the environment lacks {', '.join(forbidden)}, which is the user's to install")
+            raise InputError(
+                f"the environment lacks {', '.join(forbidden)}, which only you can change",
+                hint="another version of the package may fit; see autotune doctor",
+            )
         return missing
 
     def check_imports(self) -> list[InstalledPackage]:

@@ -96,11 +96,14 @@ def test_what_decides_the_job_is_never_installed(tmp_path: Path, name: str) -> N
 def test_faults_are_named(tmp_path: Path, interpreter: str) -> None:
     house = tmp_path / "wheels"
     wheel(house, "wantstorch", "", ("torch>=2",))
+    wheel(house, "picky", "", ("pip<1",))
     wheel(house, "broken", "raise RuntimeError('needs a GPU\\nmore')\n")
     with pytest.raises(InputError, match=r"absent cannot be installed: .*absent"):
         install(["absent"], interpreter=interpreter, run=tmp_path, wheelhouse=house)
-    with pytest.raises(InputError, match=r"lacks torch>=2, which is the user.s to install"):
+    with pytest.raises(InputError, match=r"lacks torch>=2, which only you can change"):
         install(["wantstorch"], interpreter=interpreter, run=tmp_path, wheelhouse=house)
+    with pytest.raises(InputError, match=r"pip<1 cannot be installed"):
+        install(["picky"], interpreter=interpreter, run=tmp_path, wheelhouse=house)
     with pytest.raises(InputError, match=r"does not import: broken: RuntimeError: needs a GPU"):
         install(["broken"], interpreter=interpreter, run=tmp_path, wheelhouse=house)
     with pytest.raises(InputError, match="does not answer"):
