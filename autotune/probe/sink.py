@@ -40,13 +40,28 @@ class Sink:
     def emit(self, kind: str, fields: dict[str, Any], urgent: bool = False) -> None:
         line = json.dumps({"event": kind, **fields}, separators=(",", ":"), default=_plain).encode() + b"\n"
         with self._lock:
+            if urgent and self.rank is None:
+                self._write_now(line)  # what waits belongs to the rank this process may become
+                return
             if self._fd is None and len(self._lines) >= _MAX_WAITING:
                 return
             self._lines.append(line)
             if urgent:
-                if self._fd is None and self.rank is None:
-                    self._open(os.path.join(self.raw, f"process-{os.getpid()}"))
                 self.flush()
+
+    def _write_now(self, line: bytes) -> None:
+        """One line to raw/process-<pid>/."""
+        try:
+            folder = os.path.join(self.raw, f"process-{os.getpid()}")
+            os.makedirs(folder, exist_ok=True)
+            path = os.path.join(folder, "events.jsonl")
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o644)
+            try:
+                os.write(fd, line)
+            finally:
+                os.close(fd)
+        except OSError:
+            self.broken = True
 
     def open_rank(self, rank: int) -> None:
         """Claim raw/rank-NNNNN (with .1, .2 ... when another process had it) and write what waited."""
