@@ -199,6 +199,7 @@ class RankEvents:
                 "parity": self._parity() if has_parity else None,
                 "trace_file": trace_file if trace_file and (launch / trace_file).is_file() else None,
                 "traced_steps": int(self.trace.get("traced_steps", 0)),
+                "traced_micro_batches": self.trace.get("traced_micro_batches"),
                 "counters": counters,
                 "patch_fingerprint": self.fingerprint,
                 "hook_faults": list(self.exit.get("hook_faults", [])),

@@ -42,10 +42,11 @@ def start(inject: str, chained: bool) -> None:
         finder.when_imported(name, _Install(module))
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_after_fork)
-    from . import ending, hook_carriers
+    from . import ending, hook_carriers, hook_logging
 
     ending.install()
     hook_carriers.install_all()
+    hook_logging.install_all()
 
 
 class _Install:

@@ -43,7 +43,7 @@ def _save(callee: str, method: bool = False) -> Any:
         _save_over()
         if _saving:
             return
-        _phase("checkpoint", elapsed_ns)
+        phase("checkpoint", elapsed_ns)
         if core.settings.full:
             sites.record(
                 "save", callee, original, args[1:] if method else args, kwargs, elapsed_ns=elapsed_ns
@@ -52,7 +52,8 @@ def _save(callee: str, method: bool = False) -> Any:
     return after
 
 
-def _phase(kind: str, elapsed_ns: int) -> None:
+def phase(kind: str, elapsed_ns: int, tag: bool = True) -> None:
+    """Something that ended now and took so long; `tag`: mark the running step with it."""
     from .steps import steps
 
     end = perf_counter_ns()
@@ -60,7 +61,8 @@ def _phase(kind: str, elapsed_ns: int) -> None:
         "phase",
         {"kind": kind, "start_s": (end - elapsed_ns) / 1e9, "duration_ms": round(elapsed_ns / 1e6, 3)},
     )
-    steps.tags.add(kind)
+    if tag:
+        steps.tags.add(kind)
 
 
 def _observe_save(owner: Any, name: str, callee: str, method: bool) -> None:
@@ -129,4 +131,4 @@ def _paused(elapsed_ns: int) -> None:
     elapsed_ms = elapsed_ns / 1e6
     count("gc_ms", elapsed_ms)
     if elapsed_ms >= _GC_WORTH_MS:
-        _phase("gc", elapsed_ns)
+        phase("gc", elapsed_ns)

@@ -43,8 +43,9 @@ def install(torch: ModuleType) -> None:
     finder.when_imported("triton.compiler.compiler", compile_watch.install_triton)
     finder.when_imported("triton.runtime.autotuner", compile_watch.install_autotuner)
     if core.settings.full:
-        from . import hook_models, hook_reads, recipe
+        from . import hook_fetching, hook_models, hook_reads, recipe
 
+        hook_fetching.install(torch)
         hook_reads.install(torch)
         recipe.install(torch)
         finder.when_imported("transformers.modeling_utils", hook_models.install_modeling)

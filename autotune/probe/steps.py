@@ -13,7 +13,7 @@ from time import perf_counter_ns
 from typing import Any
 from weakref import WeakSet
 
-from . import checkpoint_facts, compile_watch, device_clock, forward_calls, sharding_facts, windows
+from . import checkpoint_facts, compile_watch, device_clock, forward_calls, sharding_facts, tracing, windows
 from .batches import Batch
 from .core import call_parity, core
 
@@ -73,6 +73,7 @@ class Steps:
         if self._backward_depth or not completed:
             return False
         self.backwards += 1
+        tracing.backward_ended(self.backwards)
         if self.waiting:
             batch = self.waiting.popleft()
             self.used.append(batch)
@@ -172,7 +173,7 @@ class Steps:
         device_clock.mark(sys.modules["torch"], self.index)
         call_parity("step_end", self.index)
         if not last:
-            windows.boundary(self.index, (end - previous_end) / 1e9, tags)
+            windows.boundary(self.index, (end - previous_end) / 1e9, tags, step["micro_batches"])
 
     def _batches_of_step(self) -> list[Batch]:
         """One fetched batch per backward; all that were fetched when the job takes several per backward."""

@@ -1,5 +1,9 @@
 """The profiler window: one step to start the profiler up, then the profiled steps, exported before the job
-goes on.............
+goes on.
+
+The window shortens itself when a whole step would give too many events: fewer steps, then only the last
+micro-batches of one step. It says so; the number of steps the job runs does not change, so ranks stay
+together.
 """
 
 from __future__ import annotations
@@ -12,14 +16,22 @@ from typing import Any
 from .core import core
 
 TRACE_NAME = "trace.json.gz"
+# Trace events per second of an unprofiled step that is bound by launching: more than any job seen so far.
+_EVENTS_PER_S = 250_000
 _profiler: Any = None
 _wanted = 0
-_seen = 0
+_ended = 0  # steps ended since the start
+_skip = 0  # micro-batches of the profiled step left out at its beginning
+_micro_batches = 1
+_note = ""
 
 
-def start(steps: int) -> None:
-    """Begin at a step boundary; the step that follows warms the profiler up and is not in the trace."""
-    global _profiler, _wanted, _seen
+def start(steps: int, typical_s: float, micro_batches: int) -> None:
+    """Begin at a step boundary; the step that follows warms the profiler up and is not in the trace.
+
+    `typical_s`, `micro_batches`: an unprofiled step of this job.
+    """
+    global _profiler, _wanted, _ended, _skip, _micro_batches, _note
     rank = core.rank
     if rank is None or rank.rank not in core.settings.profile_ranks or core.sink.folder is None:
         return
@@ -30,39 +42,66 @@ def start(steps: int) -> None:
     activities = [torch.profiler.ProfilerActivity.CPU]
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    _wanted, _seen = steps, 0
+    _micro_batches = max(1, micro_batches)
+    _wanted, kept, _note = size(steps, typical_s, _micro_batches, core.settings.max_trace_events)
+    _skip = _micro_batches - kept
+    _ended = 0
     _profiler = torch.profiler.profile(
         activities=activities,
-        schedule=torch.profiler.schedule(wait=0, warmup=1, active=steps, repeat=1),
+        schedule=torch.profiler.schedule(wait=0, warmup=1, active=_wanted, repeat=1),
         on_trace_ready=_export,
         record_shapes=True,
         with_stack=False,
     )
-    try:
-        _profiler.start()
-    except Exception:
-        core.sink.fault("profiler start")
-        core.emit("note", {"text": "the profiler did not start: no trace was recorded"})
-        _profiler = None
+    _advance("start")
+
+
+def size(steps: int, typical_s: float, micro_batches: int, most_events: int) -> tuple[int, int, str]:
+    """(steps, micro-batches of a step, what was shortened) so that the trace stays below `most_events`."""
+    per_step = max(1.0, typical_s * _EVENTS_PER_S)
+    fitting = max(1, min(steps, int(most_events / per_step)))
+    kept = micro_batches
+    if per_step > most_events and micro_batches > 1:
+        kept = max(1, int(micro_batches * most_events / per_step))
+    if kept < micro_batches:
+        return 1, kept, f"the trace covers the last {kept} of {micro_batches} micro-batches of one step"
+    if fitting < steps:
+        return fitting, kept, f"{fitting} of {steps} steps were profiled: they are long"
+    return fitting, kept, ""
 
 
 def running() -> bool:
     return _profiler is not None
 
 
+def backward_ended(count: int) -> None:
+    """The `count`-th backward of the running step has ended: a shortened window begins here."""
+    if _profiler is not None and _skip and _ended == 1 and count == _skip:
+        _advance("step")
+
+
 def step() -> None:
     """A step ended inside the window."""
-    global _profiler, _seen
+    global _ended
     if _profiler is None:
         return
-    _seen += 1
+    _ended += 1
+    # a shortened window stays in its start-up phase until the micro-batches it wants begin
+    if not (_skip and _ended == 1):
+        _advance("step")
+    if _ended > _wanted:
+        _advance("stop")
+
+
+def _advance(action: str) -> None:
+    global _profiler
     try:
-        _profiler.step()
-        if _seen > _wanted:
-            finished, _profiler = _profiler, None
-            finished.stop()
+        if _profiler is not None:
+            getattr(_profiler, action)()
+        if action == "stop":
+            _profiler = None
     except Exception:
-        core.sink.fault("profiler step")
+        core.sink.fault(f"profiler {action}")
         core.emit("note", {"text": "the profiler failed: no trace was recorded"})
         _profiler = None
 
@@ -83,7 +122,10 @@ def _export(profiler: Any) -> None:
         {
             "trace_file": os.path.join("raw", os.path.basename(folder), TRACE_NAME),
             "traced_steps": _wanted,
+            "traced_micro_batches": _micro_batches - _skip,
             "first_step": steps.index - _wanted + 1,
             "export_ms": round((time.perf_counter() - begin) * 1e3, 3),
         },
     )
+    if _note:
+        core.emit("note", {"text": _note})

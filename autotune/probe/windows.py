@@ -50,7 +50,7 @@ def tags(index: int) -> set[str]:
     return set()
 
 
-def boundary(index: int, duration_s: float, step_tags: set[str]) -> None:
+def boundary(index: int, duration_s: float, step_tags: set[str], micro_batches: int) -> None:
     """Called once at the end of every step, in the thread that trains."""
     mode = core.settings.mode
     if "first" not in step_tags:
@@ -58,7 +58,7 @@ def boundary(index: int, duration_s: float, step_tags: set[str]) -> None:
         del _recent[:-32]
     marked = len(_marked)
     if mode in ("profile", "timing"):
-        _advance(index)
+        _advance(index, micro_batches)
     last = _last_step()
     _progress(index, last)
     from . import report
@@ -84,7 +84,7 @@ def _last_step() -> int | None:
     return _plan.timed_end + extra
 
 
-def _advance(index: int) -> None:
+def _advance(index: int, micro_batches: int) -> None:
     global _plan
     if _plan is None:
         _plan = _decide(index)
@@ -96,7 +96,7 @@ def _advance(index: int) -> None:
         first = _plan.timed_end
         if index == first:
             _mark("profile", index)
-            tracing.start(core.settings.profile_steps)
+            tracing.start(core.settings.profile_steps, _typical(), micro_batches)
         elif index > first:
             tracing.step()
 
@@ -135,11 +135,16 @@ def _steady() -> bool:
     return len(last) == 3 and max(last) <= _STEADY * min(last)
 
 
+def _typical() -> float:
+    """Median of the last steps, seconds; 0 when there are none."""
+    return sorted(_recent)[len(_recent) // 2] if _recent else 0.0
+
+
 def _affordable(wanted: int) -> int:
     budget = core.settings.budget_s
     if budget is None or not _recent:
         return wanted
-    typical = sorted(_recent)[len(_recent) // 2]
+    typical = _typical()
     return max(_FEWEST, min(wanted, int(budget / max(typical, 1e-6))))
 
 
@@ -167,14 +172,13 @@ def _progress(index: int, last: int | None) -> None:
     _last_progress = now
     tag = tags(index)
     phase = "warm-up" if "warmup" in tag else "profiling" if "profiled" in tag else "timing"
-    typical = sorted(_recent)[len(_recent) // 2] if _recent else None
     core.sink.write_json(
         "progress.json",
         {
             "step": index,
             "of": last,
             "phase": phase,
-            "step_ms": None if typical is None else round(typical * 1e3, 3),
+            "step_ms": round(_typical() * 1e3, 3) or None,
             "world_size": rank.world_size,
         },
         core.settings.raw,

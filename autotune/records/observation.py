@@ -292,6 +292,7 @@ class RankObservation(Record):
     parity: ParityRecord | None = None
     trace_file: str | None = None  # relative to the launch folder
     traced_steps: int = 0
+    traced_micro_batches: int | None = None  # of each traced step; fewer than the step has when shortened
     counters: dict[str, float] = Field(
         default_factory=dict
     )  # e.g. zero_grad_to_zeros, empty_cache, recompiles

@@ -228,3 +228,26 @@ def test_accelerate_autocast(tmp_path: Path) -> None:
     assert job.rank.forward is not None and job.rank.forward.autocast_dtype == "bf16"
     assert {step.tokens for step in job.rank.steps} == {64}
     assert job.site("backward").editable and job.site("optimizer_step").editable
+
+
+def test_switches_left_on(tmp_path: Path) -> None:
+    job = run(tmp_path, "update_styles.py", "--style", "switches", mode="profile")
+    flags = job.rank.flags
+    assert flags is not None and flags.anomaly_detection and flags.deterministic and flags.profiler_active
+    assert job.rank.trace_file is None
+    assert any("profiler of its own" in note for note in job.observation.notes)
+    assert job.rank.optimizers[0].implementation == "fused" and job.rank.optimizers[0].fused is True
+    switched = {site.callee for site in job.observation.sites if site.kind == "debug_flag"}
+    assert switched == {
+        "torch.autograd.set_detect_anomaly",
+        "torch.use_deterministic_algorithms",
+        "torch.profiler.profile",
+    }
+    assert job.rank.counters["gc_collect"] == job.site("gc_collect").calls == len(job.rank.steps) - 1
+
+
+def test_where_the_loader_spends_its_time(tmp_path: Path) -> None:
+    job = run(tmp_path, "plain_loop.py", mode="profile", stop="never")
+    counters = job.rank.counters
+    waited = sum(step.loader_wait_ms or 0.0 for step in job.rank.steps)
+    assert 0 < counters["loader_collate_ms"] < counters["loader_fetch_ms"] < 1.1 * waited

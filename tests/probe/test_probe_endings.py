@@ -1,0 +1,128 @@
+"""How jobs end: stopped by us, swallowed stops, crashes, kills, and jobs that never train."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from jobs import TORCHRUN, faults, run
+
+from autotune.probe.tracing import size
+
+pytestmark = pytest.mark.job
+
+
+def test_stop_after_the_windows_runs_the_clean_up(tmp_path: Path) -> None:
+    job = run(tmp_path, "plain_loop.py", mode="profile", steps=6, warmup_steps=4)
+    assert job.exit_code == 0
+    assert "clean-up" in job.output and "end of the job" not in job.output
+    assert faults(job) == []
+    rank = job.rank
+    assert rank.status == "stopped"
+    begin = next(w.begins_after for w in rank.windows if w.name == "timing")
+    assert 3 <= begin <= 4
+    # warm-up, timing window, one step for the profiler to start up, one profiled step
+    assert len(rank.steps) == begin + 6 + 2
+    timed = [step.index for step in rank.steps if not step.tags]
+    assert timed == list(range(begin + 1, begin + 7))
+    assert [step.index for step in rank.steps if "profiled" in step.tags] == [begin + 7, begin + 8]
+    assert rank.traced_steps == 1 and rank.trace_file is not None
+    assert (job.folder / rank.trace_file).is_file()
+
+
+@pytest.mark.parametrize(("ending", "stop"), [("bare-except", "soft"), ("normal", "hard")])
+def test_stop_holds_against_the_job(tmp_path: Path, ending: str, stop: str) -> None:
+    job = run(tmp_path, "plain_loop.py", "--ending", ending, "--epochs", "99", stop=stop, mode="timing")
+    assert job.exit_code == 0
+    assert job.rank.status == "stopped"
+    assert "end of the job" not in job.output and "clean-up" not in job.output
+    assert job.output.count("swallowed") == (1 if ending == "bare-except" else 0)
+
+
+@pytest.mark.parametrize("style", ["ddp", "fsdp2"])
+def test_two_ranks_stop_at_the_same_step_and_the_launcher_reports_success(tmp_path: Path, style: str) -> None:
+    job = run(
+        tmp_path,
+        "distributed_loop.py",
+        "--style",
+        style,
+        "--steps",
+        "400",
+        prefix=TORCHRUN,
+        mode="profile",
+        steps=6,
+    )
+    assert job.exit_code == 0, job.errors[-2000:]
+    assert faults(job) == []
+    ranks = job.observation.ranks
+    assert [rank.rank for rank in ranks] == [0, 1]
+    assert [rank.world_size for rank in ranks] == [2, 2]
+    assert {rank.status for rank in ranks} == {"stopped"}
+    assert len({len(rank.steps) for rank in ranks}) == 1
+    assert ranks[0].trace_file is not None and ranks[1].trace_file is None
+    # rank 1 is not profiled but waits for rank 0 in those steps: not speed either
+    assert [s.index for s in ranks[1].steps if "profiled" in s.tags] == [
+        s.index for s in ranks[0].steps if "profiled" in s.tags
+    ]
+
+
+def test_crash_keeps_what_was_seen_and_hides_secrets(tmp_path: Path) -> None:
+    job = run(tmp_path, "plain_loop.py", "--ending", "crash", mode="profile")
+    assert job.exit_code == 1
+    assert "ValueError: the data is bad" in job.errors
+    assert job.rank.status == "exception"
+    assert job.rank.error is not None and job.rank.error.startswith("ValueError: the data is bad")
+    assert len(job.rank.steps) == 2
+    everything = "".join(p.read_text() for p in job.folder.glob("raw/*/*.json*") if p.suffix != ".gz")
+    assert "hf_abcdefghijklmnop" not in everything
+
+
+def test_out_of_memory_is_told(tmp_path: Path) -> None:
+    job = run(tmp_path, "plain_loop.py", "--ending", "out-of-memory")
+    assert job.exit_code == 1 and job.rank.status == "exception" and len(job.rank.steps) == 2
+    assert job.rank.memory is not None and job.rank.memory.out_of_memory
+
+
+def test_os_exit_and_kill_leave_every_finished_step(tmp_path: Path) -> None:
+    left = run(tmp_path / "a", "plain_loop.py", "--ending", "os-exit", mode="profile", steps=50)
+    assert left.exit_code == 0
+    assert left.rank.status == "completed" and len(left.rank.steps) == 4
+    killed = run(tmp_path / "b", "plain_loop.py", "--ending", "kill", mode="profile", steps=50)
+    assert killed.exit_code == -9
+    assert killed.rank.status == "killed" and len(killed.rank.steps) == 4
+    assert killed.rank.model is not None and killed.rank.model.class_name == "Model"
+
+
+def test_a_job_that_never_trains_has_no_rank(tmp_path: Path) -> None:
+    job = run(tmp_path, "plain_loop.py", "--ending", "never-trains", "--workers", "1")
+    assert job.exit_code == 0 and "nothing to train 12" in job.output
+    assert job.observation.ranks == []
+    assert [hello["kind"] for hello in job.hello] == ["script"]
+
+
+def test_watch_runs_to_the_end(tmp_path: Path) -> None:
+    job = run(tmp_path, "plain_loop.py", mode="watch", stop="never")
+    assert "end of the job" in job.output
+    assert job.rank.status == "completed" and len(job.rank.steps) == 36
+    assert job.rank.trace_file is None and job.observation.sites == []
+    progress = json.loads((job.folder / "raw" / "progress.json").read_text())
+    assert progress["of"] is None and progress["world_size"] == 1
+
+
+def test_long_steps_shorten_the_profiled_window(tmp_path: Path) -> None:
+    assert size(3, 1.0, 4, 3_000_000) == (3, 4, "")
+    assert size(3, 6.0, 4, 3_000_000) == (2, 4, "2 of 3 steps were profiled: they are long")
+    assert size(1, 24.0, 8, 3_000_000)[:2] == (1, 4)
+    assert size(1, 24.0, 1, 3_000_000)[:2] == (1, 1)
+    words = ("--style", "accumulate")
+    job = run(tmp_path, "update_styles.py", *words, mode="profile", more={"max_trace_events": 1})
+    assert faults(job) == []
+    assert job.rank.traced_steps == 1 and job.rank.traced_micro_batches == 1
+    assert any("last 1 of 3 micro-batches" in note for note in job.observation.notes)
+    assert job.rank.trace_file is not None
+    with gzip.open(job.folder / job.rank.trace_file, "rt") as file:
+        names = [event.get("name", "") for event in json.load(file)["traceEvents"]]
+    assert names.count("aten::embedding_dense_backward") == 1
+    assert any(name.startswith("Optimizer.step#SGD") for name in names)
