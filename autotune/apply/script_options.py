@@ -71,7 +71,7 @@ def option_groups(context: ScriptContext) -> list[tuple[str, dict[str, Any]]]:
             },
         ),
         (
-            "dtypes: forward and backward, trained parameters and AdamW states, gradients between ranks",
+            "",
             {
                 "compute_dtype": c.precision.compute,
                 "master_dtype": c.precision.master,
