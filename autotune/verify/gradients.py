@@ -17,8 +17,6 @@ from autotune.verify.evidence import KEPT_SKETCHES, common_steps, steps_of
 from autotune.verify.tolerance import FLOORS, MOST_GRADIENT_NOISE, NOISE_FACTOR
 
 _WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
-_NEGLIGIBLE = 1e-3  # of the median parameter's sketch: below, a gradient is rounding
-_PARAMETER_ROOM = 2.0  # one parameter may stray further than all of them together
 
 Sketch = dict[str, list[float]]
 
@@ -120,13 +118,14 @@ def _errors(
         scale = math.sqrt(sum(_length(other[name]) ** 2 for name in names)) / total
         how = f"{scale:.4g}x as large" if abs(scale - 1) > error / 2 else "in another direction"
         return noise, f"the gradient is {how} (difference {error:.2g})", error
-    smallest = _NEGLIGIBLE * median(_length(first[name]) for name in names)
+    precision = FLOORS[baseline.precision]
+    smallest = precision.negligible * median(_length(first[name]) for name in names)
     for name in names:
         # Few projections may all be small by chance; the norm never is.
         size = max(_length(first[name]), abs(first[name][0]), smallest)
         own = _apart(first[name], again[name]) / size
         off = _apart(first[name], other[name]) / size
-        if off > max(NOISE_FACTOR * own, NOISE_FACTOR * noise, _PARAMETER_ROOM * floor):
+        if off > max(NOISE_FACTOR * own, NOISE_FACTOR * noise, precision.parameter_room * floor):
             return noise, f"the gradient of {name} differs by {off:.2g} of its size", error
     return noise, "", error
 
