@@ -7,6 +7,7 @@ The result always compiles, and the same edits on the result change nothing.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,7 +78,9 @@ def edit_source(text: str, edits: Sequence[Edit], imports: Sequence[str] = ()) -
         module = cst.ensure_type(module.visit(transformer), cst.Module)
     new = mark + add_imports(module, list(imports)).code
     try:
-        compile(new.removeprefix("\ufeff"), "<edited>", "exec", dont_inherit=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(new.removeprefix("\ufeff"), "<edited>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as fault:
         result.refused = [Refusal(edit, f"the edited file would not compile: {fault}") for edit in edits]
         return result

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.apply.environment import build_variables, pinned
 from autotune.errors import FilesError, InputError
 from autotune.records.plan import InstalledPackage
 
@@ -48,7 +49,9 @@ def install(
 
     The same set is installed once per run. Raises InputError with pip's own reason, or the import error.
     """
-    names = [_checked(p) for p in packages]
+    # A folder of wheels decides the versions itself; from an index the set that was tried together is taken.
+    wanted_set = packages if wheelhouse is not None else [pin for p in packages for pin in pinned(p)]
+    names = [_checked(p) for p in wanted_set]
     tag = hashlib.sha256("\n".join([interpreter, *sorted(names)]).encode()).hexdigest()[:12]
     folder = run.resolve() / "overlay" / tag
     if (folder / _DONE).exists():
@@ -154,12 +157,9 @@ class _Interpreter:
         if self.wheelhouse is not None:
             command += ["--no-index", "--find-links", str(self.wheelhouse.resolve())]
         started = time.monotonic()
+        env = {**_plain_env(), **build_variables(requirement)}
         with subprocess.Popen(
-            [*command, requirement],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=_plain_env(),
+            [*command, requirement], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
         ) as process:
             lines: list[str] = []
             try:
