@@ -178,6 +178,14 @@ class Trace:
     repairs: Counter[str] = field(default_factory=Counter)
     plain_bytes: int = 0
 
+    @property
+    def wall_ns(self) -> int:
+        """Origin on the wall clock where the trace records its base time, else the bare origin."""
+        base = self.metadata.get("baseTimeNanoseconds")
+        if isinstance(base, int) and 0 <= base < 2**62 and abs(self.origin_ns) < 2**62:
+            return self.origin_ns + base
+        return self.origin_ns
+
     def count(self, category: str, phase: str = "X") -> int:
         """Number of events of one category."""
         return self.counts.get((phase, category), 0)

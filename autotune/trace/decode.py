@@ -94,6 +94,17 @@ def fast(body: bytes) -> list[Event]:
     return _EVENTS.decode(b"[" + body + b"]")
 
 
+def is_utf8(body: bytes) -> bool:
+    """Whether the text is valid UTF-8, in the parts the decoder skips as well."""
+    if body.isascii():
+        return True
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def stamps(body: bytes) -> list[Stamp]:
     """The raw time stamps of the same body."""
     return _STAMPS.decode(b"[" + body + b"]")
@@ -108,11 +119,10 @@ def clean_text(body: bytes) -> tuple[bytes, Counter[str]]:
         import numpy as np
 
         before, after = np.frombuffer(body, np.uint8), np.frombuffer(spaced, np.uint8)
-        repairs["control_characters"] = int(((before != after) & inside).sum())
+        white = np.isin(before, (9, 10, 13))  # fine between tokens, not inside strings
+        repairs["control_characters"] = int(((before != after) & (inside | ~white)).sum())
         body = spaced
-    try:
-        body.decode("utf-8")
-    except UnicodeDecodeError:
+    if not is_utf8(body):
         body = body.decode("utf-8", "replace").encode("utf-8")
         repairs["invalid_utf8"] += 1
     if b"\\" in body:
@@ -171,11 +181,19 @@ def tolerant(body: bytes) -> tuple[list[Event], bytes, Counter[str]]:
         piece = body[start + 1 : end]
         try:
             event = fast(piece)
-        except msgspec.DecodeError:
-            event = [_coerce(_ANY.decode(piece), repairs)]
+        except (msgspec.DecodeError, RecursionError):
+            event = [_coerce(_untyped(piece, start + 1), repairs)]
         events.extend(item for item in event if item is not None)
         kept.extend([piece] if event and event[0] is not None else [])
     return events, b",".join(kept), repairs
+
+
+def _untyped(piece: bytes, offset: int) -> Any:
+    try:
+        return _ANY.decode(piece)
+    except (msgspec.DecodeError, RecursionError) as fault:
+        at, reason = _locate(piece, fault)
+        raise Undecodable(offset + at, reason) from None
 
 
 def _locate(body: bytes, fault: BaseException) -> tuple[int, str]:

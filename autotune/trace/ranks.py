@@ -42,16 +42,14 @@ class RankCollectives:
 def rank_collectives(context: Context, calls: dict[int, Call], rank: int) -> RankCollectives:
     """The communication of one rank, in launch order."""
     gpu, trace = context.trace.gpu, context.trace
-    base = trace.metadata.get("baseTimeNanoseconds")
-    offset = trace.origin_ns + (base if isinstance(base, int) else 0)
     rows = np.array(sorted(calls, key=lambda row: gpu.ts[row]), dtype=np.int64)
     keys = [_key(calls[row]) for row in rows.tolist()]
     mask = context.gpu_of_class(COMMUNICATION)
     return RankCollectives(
         rank=rank,
         keys=keys,
-        starts=gpu.ts[rows] + offset,
-        ends=context.gpu_end[rows] + offset,
+        starts=gpu.ts[rows] + trace.wall_ns,
+        ends=context.gpu_end[rows] + trace.wall_ns,
         compute_ns=context.busy(~mask).total,
         communication_ns=context.busy(mask).total,
     )

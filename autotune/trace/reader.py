@@ -164,6 +164,8 @@ class _Reader:
             events = decode.fast(body)
         except (msgspec.DecodeError, RecursionError):
             return False
+        if not decode.is_utf8(body):
+            self.builder.repairs["invalid_utf8"] += 1
         self.builder.add(events, lambda: _texts(body))
         return True
 
@@ -219,9 +221,9 @@ class _Reader:
     def _finish(self, head: bytes | None, tail: bytes) -> Trace:
         metadata: dict[str, Any] = {}
         if head is not None:
-            metadata.update(_object(head + b'"traceEvents":null}') or {})
+            metadata.update(self._metadata(head + b'"traceEvents":null}') or {})
             rest = tail.strip(_WHITE)
-            after = _object(b'{"traceEvents":null' + rest)
+            after = self._metadata(b'{"traceEvents":null' + rest)
             if after is None:
                 missing = not rest.endswith(b"}")
                 raise self._fail(
@@ -234,6 +236,13 @@ class _Reader:
         trace = self.builder.finish(metadata, self.offset + len(self.buffer))
         self._refuse_useless(trace)
         return trace
+
+    def _metadata(self, text: bytes) -> dict[str, Any] | None:
+        """Top-level keys around the events; repairs are counted."""
+        value = _object(text)
+        if value is not None:
+            self.builder.repairs.update(decode.clean_text(text)[1] if _needs_repair(text) else {})
+        return value
 
     def _refuse_useless(self, trace: Trace) -> None:
         known = sum(
@@ -256,13 +265,19 @@ class _Reader:
 
 def _object(text: bytes) -> dict[str, Any] | None:
     """The JSON object, repaired when needed; None when it is none."""
-    for body in (text, None):
-        try:
-            value = msgspec.json.decode(decode.clean_text(text)[0] if body is None else body)
-        except (msgspec.DecodeError, RecursionError):
-            continue
-        return value if isinstance(value, dict) else None
-    return None
+    try:
+        value = msgspec.json.decode(decode.clean_text(text)[0] if _needs_repair(text) else text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _needs_repair(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return True
+    return False
 
 
 def _texts(body: bytes) -> tuple[list[bytes], list[bytes]]:

@@ -81,6 +81,8 @@ def _backward_spans(context: Context) -> I64:
         (host.kind == Host.OP) & (context.eval_row < 0) & (host.forward == 0) & (host.sequence >= 0)
     )
     spans = union(host.ts[rows], context.tree.end[rows])
+    if not len(spans):
+        return spans.starts
     if not grad.size:
         gap = np.append(True, spans.starts[1:] - spans.ends[:-1] > _BURST_GAP_NS)
         return np.asarray(spans.starts[gap])

@@ -145,11 +145,9 @@ def _distributed(trace: Trace) -> tuple[int | None, int | None, str | None]:
 
 def _file(trace: Trace, name: str) -> TraceFile:
     gpu = trace.gpu
-    base = trace.metadata.get("baseTimeNanoseconds")
     by_category = {
         category: count for (phase, category), count in sorted(trace.counts.items()) if phase == "X"
     }
-    epoch = trace.origin_ns + base if isinstance(base, int) else trace.origin_ns
     return TraceFile(
         name=name,
         plain_bytes=trace.plain_bytes,
@@ -162,7 +160,7 @@ def _file(trace: Trace, name: str) -> TraceFile:
         has_shapes=any(shape.dims for shape in trace.shapes),
         has_python_stacks=by_category.get("python_function", 0) > 0,
         has_flow_events=any(phase in ("s", "f") for phase, _ in trace.counts),
-        start_unix_ns=epoch if epoch > 10**18 else None,
+        start_unix_ns=trace.wall_ns if trace.wall_ns > 10**18 else None,
     )
 
 
