@@ -69,15 +69,15 @@ def _packed(ranks: list[RankObservation]) -> bool | None:
     for rank in ranks:
         if rank.parity is not None and rank.parity.isolation:
             return True
-        if rank.forward is not None and (
-            rank.forward.position_ids_restart or rank.forward.boundary_arguments
-        ):
-            return True
         rows = {step.index: sum(shape[0] for shape in step.shapes if len(shape) > 1) for step in rank.steps}
         for step in rank.parity.steps if rank.parity else []:
             if step.examples is not None and rows.get(step.index):
                 told.append(step.examples > rows[step.index])
-    return any(told) if told else None
+    if told:
+        return any(told)
+    # Positions that start again may also be padding on the left, so they count only where nothing else tells.
+    forwards = [rank.forward for rank in ranks if rank.forward is not None]
+    return any(f.position_ids_restart or f.boundary_arguments for f in forwards) if forwards else None
 
 
 def _real_tokens(ranks: list[RankObservation]) -> list[int | None]:

@@ -12,6 +12,7 @@ from autotune.records.verdict import ParityCheck, ParityEvidence
 from autotune.verify.evidence import common_steps, steps_of
 from autotune.verify.tolerance import FLOORS, NOISE_FACTOR
 
+_SAMPLES = 64
 _ROOM = 5.0  # one short example averages less rounding away than a step
 
 
@@ -21,13 +22,13 @@ def check_example_losses(
     """Mean loss per label of every example both arms trained on, over all ranks."""
     name = "loss per example"
     floor = FLOORS[baseline.precision]
-    worst, noise, compared = 0.0, 0.0, 0
+    worst, compared = 0.0, 0
+    noise = _noise(baseline, repeat)
     for place, index in enumerate(common_steps(baseline, repeat, candidate)):
         first, again, other = (_means(arm, index) for arm in (baseline, repeat, candidate))
         known = [key for key in first if key in again and key in other]
         if not known:
             continue
-        noise = max([noise, *(_apart(first[key], again[key]) for key in known)])
         allowed = max(NOISE_FACTOR * noise, _ROOM * (floor.loss + floor.loss_growth * place))
         off = {key: _apart(first[key], other[key]) for key in known}
         wrong = [key for key, value in off.items() if not value <= allowed]  # also NaN
@@ -44,6 +45,19 @@ def check_example_losses(
         return ParityCheck(name=name, outcome="not-applicable", detail="not recorded")
     detail = f"{compared} examples, largest difference {worst:.2g} of the loss"
     return ParityCheck(name=name, outcome="pass", detail=detail)
+
+
+def _noise(baseline: ParityEvidence, repeat: ParityEvidence) -> float:
+    """The most any example, or any step's loss, of the baseline differs from itself."""
+    found = [0.0]
+    for index in common_steps(baseline, repeat):
+        first, again = _means(baseline, index), _means(repeat, index)
+        found += [_apart(first[key], again[key]) for key in first if key in again]
+        for one, other in zip(steps_of(baseline, index), steps_of(repeat, index), strict=False):
+            found += [_apart(a, b) for a, b in zip(one.losses, other.losses, strict=False)]
+        if len(found) > _SAMPLES:
+            break
+    return max(found)
 
 
 def _means(arm: ParityEvidence, index: int) -> dict[str, float]:

@@ -9,14 +9,23 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean, median
 
 from autotune.records.observation import ParityStep
 from autotune.records.verdict import ParityCheck, ParityEvidence
 from autotune.verify.evidence import KEPT_SKETCHES, common_steps, steps_of
-from autotune.verify.tolerance import FLOORS, MOST_GRADIENT_NOISE, NOISE_FACTOR
+from autotune.verify.tolerance import (
+    FLOORS,
+    GRADIENT_NOISE_FACTOR,
+    MOST_GRADIENT_NOISE,
+    NOISE_FACTOR,
+    noise_until,
+)
 
 _WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+_NEGLIGIBLE = 1e-3  # of the median parameter's sketch: below, a gradient is rounding
+_PARAMETER_ROOM = 2.0  # one parameter may stray further than all of them together
 
 Sketch = dict[str, list[float]]
 
@@ -27,25 +36,35 @@ def check_grad_norms(
     """The gradient norm of every step."""
     name = "gradient norm"
     floor = FLOORS[baseline.precision].grad_norm
-    widest, most = 0.0, 0.0
     indexes = common_steps(baseline, repeat, candidate)
+    noises = norm_noises(baseline, repeat, indexes)
+    if noises is None:
+        return ParityCheck(name=name, outcome="not-applicable", detail="not recorded")
+    most = 0.0
     for place, index in enumerate(indexes):
-        first, again, other = (_norm(arm, index) for arm in (baseline, repeat, candidate))
-        if first is None or again is None:
-            return ParityCheck(name=name, outcome="not-applicable", detail="not recorded")
+        first, other = _norm(baseline, index) or 0.0, _norm(candidate, index)
         if other is None:
             return ParityCheck(name=name, outcome="fail", detail=f"no longer computed in step {index}")
         if not math.isfinite(other):
             return ParityCheck(name=name, outcome="fail", detail=f"not a number in step {index}")
         scale = max(first, 1e-12)
-        widest = max(widest, abs(again - first) / scale)
         difference = (other - first) / scale
-        if abs(difference) > max(NOISE_FACTOR * widest, floor * (1 + place)):
+        if abs(difference) > max(NOISE_FACTOR * noise_until(noises, place), floor * (1 + place)):
             detail = f"{other:.5g} instead of {first:.5g} in step {index} ({other / scale:.4g}x)"
             return ParityCheck(name=name, outcome="fail", detail=detail)
         most = max(most, abs(difference))
-    noise = f", the baseline against itself {widest:.2g}"
+    noise = f", the baseline against itself {max(noises, default=0.0):.2g}"
     return ParityCheck(name=name, outcome="pass", detail=f"largest difference {most:.2g}{noise}")
+
+
+def norm_noises(
+    baseline: ParityEvidence, repeat: ParityEvidence, indexes: Sequence[int]
+) -> list[float] | None:
+    """How far the baseline's gradient norm is from itself at each step; None where it was not recorded."""
+    pairs = [(_norm(baseline, index), _norm(repeat, index)) for index in indexes]
+    if any(a is None or b is None for a, b in pairs):
+        return None
+    return [abs((b or 0.0) - (a or 0.0)) / max(a or 0.0, 1e-12) for a, b in pairs]
 
 
 def _norm(arm: ParityEvidence, index: int) -> float | None:
@@ -54,33 +73,58 @@ def _norm(arm: ParityEvidence, index: int) -> float | None:
     return fmean(known) if len(known) == len(norms) and known else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Triple:
+    """The sketches of one rank in one step: baseline, repeat, candidate."""
+
+    place: int
+    spot: str
+    first: Sketch
+    again: Sketch
+    other: Sketch
+
+    def names(self) -> list[str]:
+        return sorted(name for name in self.first if name in self.other and name in self.again)
+
+
 def check_gradients(
     baseline: ParityEvidence, repeat: ParityEvidence, candidate: ParityEvidence
 ) -> ParityCheck:
     """Sketches of each parameter's gradient in the first steps, on every rank."""
     name = "gradients"
-    compared = 0
+    triples = _triples(baseline, repeat, candidate)
+    if not triples:
+        return ParityCheck(name=name, outcome="not-applicable", detail="not recorded")
+    for triple in triples:
+        if fault := _missing(triple.first, triple.other):
+            return ParityCheck(name=name, outcome="fail", detail=f"{triple.spot}: {fault}")
+        if not all(math.isfinite(v) for values in triple.other.values() for v in values):
+            return ParityCheck(name=name, outcome="fail", detail=f"{triple.spot}: a gradient is not a number")
+    norms = norm_noises(baseline, repeat, common_steps(baseline, repeat, candidate)) or [0.0]
+    noise = max([_difference(t.first, t.again, t.names()) for t in triples] + [noise_until(norms, 0)])
+    if noise > MOST_GRADIENT_NOISE:
+        detail = f"the baseline's gradients differ by {noise:.0%} from themselves at the same seed"
+        return ParityCheck(name=name, outcome="undecided", detail=detail)
+    own = _own_noises(triples)
     worst = 0.0
+    for triple in triples:
+        floor = FLOORS[baseline.precision].gradient * (1 + triple.place)
+        if fault := _fault(triple, floor, noise, own):
+            return ParityCheck(name=name, outcome="fail", detail=f"{triple.spot}: {fault}")
+        worst = max(worst, _difference(triple.first, triple.other, triple.names()))
+    return ParityCheck(name=name, outcome="pass", detail=f"largest difference {worst:.2g} of the gradient")
+
+
+def _triples(baseline: ParityEvidence, repeat: ParityEvidence, candidate: ParityEvidence) -> list[_Triple]:
+    found = []
     for place, index in enumerate(common_steps(baseline, repeat, candidate)[:KEPT_SKETCHES]):
         ranks = zip(*(steps_of(arm, index) for arm in (baseline, repeat, candidate)), strict=False)
         for rank, steps in enumerate(ranks):
             first, again, other = (_sketch(step) for step in steps)
-            if not first or not again:
-                continue
-            if fault := _missing(first, other):
-                return ParityCheck(name=name, outcome="fail", detail=f"step {index}: {fault}")
-            noise, fault, error = _errors(first, again, other, place, baseline)
-            if noise > MOST_GRADIENT_NOISE:
-                detail = f"the baseline's gradients differ by {noise:.0%} from themselves at the same seed"
-                return ParityCheck(name=name, outcome="undecided", detail=detail)
-            if fault:
+            if first and again:
                 spot = f"step {index}" + (f", rank {rank}" if len(baseline.ranks) > 1 else "")
-                return ParityCheck(name=name, outcome="fail", detail=f"{spot}: {fault}")
-            worst = max(worst, error)
-            compared += 1
-    if not compared:
-        return ParityCheck(name=name, outcome="not-applicable", detail="not recorded")
-    return ParityCheck(name=name, outcome="pass", detail=f"largest difference {worst:.2g} of the gradient")
+                found.append(_Triple(place, spot, first, again, other))
+    return found
 
 
 def _sketch(step: ParityStep) -> Sketch:
@@ -101,33 +145,44 @@ def _missing(first: Sketch, other: Sketch) -> str:
     return ""
 
 
-def _errors(
-    first: Sketch, again: Sketch, other: Sketch, place: int, baseline: ParityEvidence
-) -> tuple[float, str, float]:
-    """Noise, what is wrong (empty when nothing), and the error, all relative to the gradient."""
-    floor = FLOORS[baseline.precision].gradient * (1 + place)
-    if not all(math.isfinite(value) for values in other.values() for value in values):
-        return 0.0, "a gradient is not a number", math.inf
-    names = sorted(name for name in first if name in other and name in again)
+def _difference(first: Sketch, other: Sketch, names: Sequence[str]) -> float:
+    """Of all parameters together, relative to the gradient."""
     total = math.sqrt(sum(_length(first[name]) ** 2 for name in names))
-    if total == 0:
-        return 0.0, "", 0.0
-    noise = math.sqrt(sum(_apart(first[n], again[n]) ** 2 for n in names)) / total
-    error = math.sqrt(sum(_apart(first[n], other[n]) ** 2 for n in names)) / total
-    if error > max(NOISE_FACTOR * noise, floor):
-        scale = math.sqrt(sum(_length(other[name]) ** 2 for name in names)) / total
+    apart = math.sqrt(sum(_apart(first[name], other[name]) ** 2 for name in names))
+    return apart / total if total else 0.0
+
+
+def _size(triple: _Triple, name: str) -> float:
+    """What a difference of one parameter's sketch is measured against."""
+    smallest = _NEGLIGIBLE * median(_length(triple.first[other]) for other in triple.names())
+    # Few projections may all be small by chance; the norm never is.
+    return max(_length(triple.first[name]), abs(triple.first[name][0]), smallest, 1e-30)
+
+
+def _own_noises(triples: Sequence[_Triple]) -> dict[str, float]:
+    """The largest noise of each parameter over the steps."""
+    found: dict[str, float] = {}
+    for triple in triples:
+        for name in triple.names():
+            noise = _apart(triple.first[name], triple.again[name]) / _size(triple, name)
+            found[name] = max(found.get(name, 0.0), noise)
+    return found
+
+
+def _fault(triple: _Triple, floor: float, noise: float, own: dict[str, float]) -> str:
+    """What is wrong with the gradient of one step; empty when nothing is."""
+    names = triple.names()
+    error = _difference(triple.first, triple.other, names)
+    if error > max(GRADIENT_NOISE_FACTOR * noise, floor):
+        before = math.sqrt(sum(_length(triple.first[name]) ** 2 for name in names))
+        scale = math.sqrt(sum(_length(triple.other[name]) ** 2 for name in names)) / before
         how = f"{scale:.4g}x as large" if abs(scale - 1) > error / 2 else "in another direction"
-        return noise, f"the gradient is {how} (difference {error:.2g})", error
-    precision = FLOORS[baseline.precision]
-    smallest = precision.negligible * median(_length(first[name]) for name in names)
+        return f"the gradient is {how} (difference {error:.2g})"
     for name in names:
-        # Few projections may all be small by chance; the norm never is.
-        size = max(_length(first[name]), abs(first[name][0]), smallest)
-        own = _apart(first[name], again[name]) / size
-        off = _apart(first[name], other[name]) / size
-        if off > max(NOISE_FACTOR * own, NOISE_FACTOR * noise, precision.parameter_room * floor):
-            return noise, f"the gradient of {name} differs by {off:.2g} of its size", error
-    return noise, "", error
+        off = _apart(triple.first[name], triple.other[name]) / _size(triple, name)
+        if off > max(GRADIENT_NOISE_FACTOR * max(own[name], noise), _PARAMETER_ROOM * floor):
+            return f"the gradient of {name} differs by {off:.2g} of its size"
+    return ""
 
 
 def _length(sketch: Sequence[float]) -> float:

@@ -14,6 +14,9 @@ from typing import Literal
 Precision = Literal["fp64", "fp32", "tf32", "half"]
 
 NOISE_FACTOR = 3.0
+GRADIENT_NOISE_FACTOR = 5.0  # gradients are seen in few steps and few directions
+_LOOK_AHEAD = 2
+_LEAST_SAMPLES = 8  # one difference is no estimate of a noise
 MOST_LOSS_NOISE = 0.01  # a baseline that strays further from itself cannot show that a change is harmless
 MOST_GRADIENT_NOISE = 0.25
 
@@ -49,17 +52,27 @@ def loss_tolerances(
 ) -> tuple[list[float], list[float]]:
     """Relative tolerance and noise of each step's loss."""
     floor = FLOORS[precision]
-    grain = 2**-8 if all(is_bfloat16(value) for value in baseline) else 0.0
-    tolerances, noises = [], []
-    widest = 0.0
-    for place, (first, second) in enumerate(zip(baseline, repeat, strict=True)):
-        scale = max(abs(first), 1e-12)
-        noise = abs(first - second) / scale
-        widest = max(widest, noise)
-        least = max(floor.loss + floor.loss_growth * place, floor.loss_absolute / scale) + grain
-        tolerances.append(max(NOISE_FACTOR * widest, least))
-        noises.append(noise)
+    coarse = precision == "half" and all(is_bfloat16(value) for value in baseline)
+    grain = 2**-8 if coarse else 0.0
+    scales = [max(abs(first), 1e-12) for first in baseline]
+    noises = [abs(a - b) / scale for a, b, scale in zip(baseline, repeat, scales, strict=True)]
+    tolerances = [
+        max(
+            NOISE_FACTOR * noise_until(noises, place),
+            max(floor.loss + floor.loss_growth * place, floor.loss_absolute / scale) + grain,
+        )
+        for place, scale in enumerate(scales)
+    ]
     return tolerances, noises
+
+
+def noise_until(noises: Sequence[float], place: int) -> float:
+    """The largest noise up to a step, over enough steps to be an estimate.
+
+    Two launches may agree by chance in any one step; noise that grows with divergence must not open the first
+    steps to everything.
+    """
+    return max(noises[: max(place + 1 + _LOOK_AHEAD, _LEAST_SAMPLES)], default=0.0)
 
 
 def is_bfloat16(value: float) -> bool:

@@ -509,7 +509,8 @@ def traced_anew_for_each_shape(parts):
 
 
 def _float8(tensor, scale):
-    return (tensor * scale).to(torch.float8_e4m3fn).to(tensor.dtype) / scale
+    rounded = (tensor * scale).to(torch.float8_e4m3fn).to(tensor.dtype) / scale
+    return tensor + (rounded - tensor).detach()
 
 
 class _Quantised(nn.Linear):
