@@ -10,6 +10,7 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from . import finder
@@ -19,8 +20,43 @@ from .parity_weights import PROJECTIONS, gradient_sketch, plain_name, weights_di
 
 SKETCHED_STEPS = 3  # later gradients differ by the divergence of the weights anyway
 _NLL_STEPS = 2
-_NLL_ROWS = 1024
+_NLL_ROWS = 256
 _RECENT_BATCHES = 6
+
+
+@dataclass
+class Micro:
+    """What the micro-batches of one optimizer step add up to."""
+
+    digest: int = 0
+    examples: int = 0
+    calls: int = 0  # of the model
+    supervised: int | None = 0
+    weight: int = 0  # labels since the last backward
+    losses: list[Any] = field(default_factory=list)
+    weights: list[int] = field(default_factory=list)
+    example_losses: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, layout: Layout) -> None:
+        digests = layout.digests()
+        self.calls += 1
+        self.digest += sum(digests)
+        self.examples += len(digests)
+        if layout.supervised is None or self.supervised is None:
+            self.supervised = None
+        else:
+            self.supervised += layout.supervised
+        self.weight += layout.supervised if layout.supervised is not None else len(digests)
+
+    def absorb(self, other: Micro) -> None:
+        """Add what turned out to belong to the same step."""
+        self.digest += other.digest
+        self.examples += other.examples
+        self.calls += other.calls
+        known = self.supervised is not None and other.supervised is not None
+        self.supervised = (self.supervised or 0) + (other.supervised or 0) if known else None
+        self.weight += other.weight
+        self.example_losses.update(other.example_losses)
 
 
 class Parity:
@@ -42,20 +78,20 @@ class Parity:
         self.busy = False
         self.layout: Layout | None = None
         self.random: list[Any] = []
+        # The end of a step is known late: calls of the model after an update may belong to the next one.
+        self.updated = False
+        self.current, self.next = Micro(), Micro()
         self._clear()
 
     def _clear(self) -> None:
-        self.losses: list[Any] = []
-        self.weights: list[int] = []
-        self.weight = 0
-        self.digest = 0
-        self.examples = 0
-        self.calls = 0
-        self.supervised: int | None = 0
         self.norm: Any = None
         self.sketch: dict[str, list[float]] = {}
         self.squares: float | None = None
-        self.example_losses: dict[str, list[float]] = {}
+
+    @property
+    def micro(self) -> Micro:
+        """Where a call of the model counts."""
+        return self.next if self.updated else self.current
 
     # --- set-up
 
@@ -96,15 +132,7 @@ class Parity:
         self.busy = True
         try:
             self.layout = layout = read(bound(module, args, kwargs), list(self.loaded), self.torch)
-            self.calls += 1
-            digests = layout.digests()
-            self.digest += sum(digests)
-            self.examples += len(digests)
-            if layout.supervised is None:
-                self.supervised = None
-            elif self.supervised is not None:
-                self.supervised += layout.supervised
-            self.weight += layout.supervised if layout.supervised is not None else len(digests)
+            self.micro.add(layout)
             if self.isolation is not None and not self.isolation.done:
                 found = self.isolation.consider(module, args, kwargs, layout)
                 if found is not None:
@@ -123,7 +151,7 @@ class Parity:
             if drawn:  # the forward drew random numbers, whatever its modules are called
                 self.dropout = True
                 self.emit("parity", {"dropout_active": True})
-        if self.step < _NLL_STEPS and self.layout is not None:
+        if self.step + self.updated < _NLL_STEPS and self.layout is not None:
             self._add_example_losses(output, self.layout)
 
     def _random_states(self) -> list[Any]:
@@ -157,12 +185,16 @@ class Parity:
                     nll = torch.nn.functional.cross_entropy(scores, labels, reduction="sum")
                     total += float(nll)
                 key = f"{span.digest():032x}"
-                known = self.example_losses.setdefault(key, [0.0, 0.0])
+                known = self.micro.example_losses.setdefault(key, [0.0, 0.0])
                 known[0] += total
                 known[1] += len(places)
 
     def before_backward(self, tensors: Any) -> None:
         torch = self.torch
+        if self.updated:  # the step goes on: another optimizer's backward
+            self.updated = False
+            self.current.absorb(self.next)
+            self.next = Micro()
         for tensor in tensors:
             if not isinstance(tensor, torch.Tensor):
                 continue
@@ -170,9 +202,9 @@ class Parity:
             full = getattr(value, "full_tensor", None)
             value = full() if full is not None else value
             value = value.to(torch.float64) if value.device.type != "mps" else value.float()
-            self.losses.append((value.sum() if value.dim() else value).clone())
-            self.weights.append(self.weight)
-            self.weight = 0
+            self.current.losses.append((value.sum() if value.dim() else value).clone())
+            self.current.weights.append(self.current.weight)
+            self.current.weight = 0
 
     # --- one optimizer step
 
@@ -181,6 +213,7 @@ class Parity:
         self.norm = full() if full is not None else value
 
     def before_optimizer(self, optimizer: Any) -> None:
+        self.updated = True
         named: list[tuple[str, Any]] = []
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -200,20 +233,23 @@ class Parity:
         if norm is None and self.squares is not None:
             norm = self.squares**0.5
         # The model is only found at the first backward of a loop without a DataLoader: its call was missed.
-        seen = self.examples > 0 and self.calls >= len(self.losses)
+        micro = self.current
+        seen = micro.examples > 0 and micro.calls >= len(micro.losses)
         fields = {
             "index": index,
-            "losses": [float(loss) for loss in self.losses],
-            "loss_weights": self.weights,
+            "losses": [float(loss) for loss in micro.losses],
+            "loss_weights": micro.weights,
             "grad_norm": norm,
-            "examples_digest": f"{self.digest % 2**128:032x}" if seen else None,
-            "examples": self.examples if seen else None,
-            "supervised_tokens": self.supervised if seen else None,
+            "examples_digest": f"{micro.digest % 2**128:032x}" if seen else None,
+            "examples": micro.examples if seen else None,
+            "supervised_tokens": micro.supervised if seen else None,
             "gradient_sketch": self.sketch,
-            "example_losses": self.example_losses,
+            "example_losses": micro.example_losses,
         }
         self.emit("parity_step", fields)
         self.step = index
+        self.updated = False
+        self.current, self.next = self.next, Micro()
         self._clear()
         if index == self.settings.steps and self.model is not None:
             # Here, not at the end: all ranks are at the same step.

@@ -11,12 +11,13 @@ import random
 import sys
 from typing import Any
 
-from .parity_examples import Layout, Span
+from .parity_examples import Layout, Span, inner
 
 _LEAST_EXAMPLES = 3
 _WAIT_CALLS = 8  # micro-batches to wait for a packed row on every rank
 _CPU_ELEMENTS = 1 << 29  # logits larger than this wait in host memory
-_ROWS = 1024  # positions compared at a time
+_SOURCES = ("logits", "without labels", "hidden states")
+_ROWS = 256  # positions compared at a time
 
 
 class Isolation:
@@ -59,23 +60,23 @@ class Isolation:
         torch = self.torch
         keeper = _Keeper(module, torch)
         try:
-            drop = False
-            base = self._logits(module, args, kwargs, keeper, drop)
-            if base is None:  # a fused loss returns no logits while labels are given
-                drop = True
-                base = self._logits(module, args, kwargs, keeper, drop)
+            base, how = None, ""
+            for how in _SOURCES:  # a fused loss returns no logits while labels are given
+                base = self._outputs(module, args, kwargs, keeper, how)
+                if base is not None:
+                    break
             if base is None:
-                raise RuntimeError("the model returns no logits")
+                raise RuntimeError("the model returns neither logits nor hidden states")
             base = self._parked(base)
-            again = self._logits(module, args, kwargs, keeper, drop)
+            again = self._outputs(module, args, kwargs, keeper, how)
             repeat = float(self._changes(base, again).max())
             del again
             if row is None:
-                self._logits(module, args, kwargs, keeper, drop)
+                self._outputs(module, args, kwargs, keeper, how)
                 return None
             chosen = row[len(row) // 2]
             args, kwargs = self._with_noise(args, kwargs, layout, chosen)
-            changes = self._changes(base, self._logits(module, args, kwargs, keeper, drop))
+            changes = self._changes(base, self._outputs(module, args, kwargs, keeper, how))
         finally:
             keeper.restore()
         scale = float(base.abs().max()) or 1.0
@@ -90,13 +91,31 @@ class Isolation:
             "repeat_change_frac": repeat / scale,
         }
 
-    def _logits(self, module: Any, args: Any, kwargs: Any, keeper: _Keeper, without_labels: bool) -> Any:
-        """Logits of one forward as the job calls it, flattened to (positions, vocabulary)."""
-        if without_labels:
+    def _outputs(self, module: Any, args: Any, kwargs: Any, keeper: _Keeper, how: str) -> Any:
+        """One forward as the job calls it; its logits or last hidden states as (positions, features)."""
+        captured: list[Any] = []
+        handle = None
+        if how == "without labels":
             kwargs = {k: v for k, v in kwargs.items() if k not in ("labels", "shift_labels")}
+        elif how == "hidden states":
+            body = body_of(module)
+            if body is None:
+                return None
+            handle = body.register_forward_hook(lambda module, args, output: captured.append(output))
         keeper.rewind()
-        with self.torch.no_grad():
-            output = module(*args, **kwargs)
+        try:
+            with self.torch.no_grad():
+                output = module(*args, **kwargs)
+        except Exception:
+            if how == "without labels":
+                return None  # a loss that cannot do without them; the same on every rank
+            raise
+        finally:
+            if handle is not None:
+                handle.remove()
+        if how == "hidden states":
+            output = captured[-1] if captured else None
+            output = getattr(output, "last_hidden_state", output)
         found = logits_of(output, self.torch)
         if found is None:
             return None
@@ -161,6 +180,16 @@ def logits_of(output: Any, torch: Any) -> Any:
             None,
         )
     return found if isinstance(found, torch.Tensor) and found.dim() >= 2 else None
+
+
+def body_of(module: Any) -> Any:
+    """The model below the output layer."""
+    inside = inner(module)
+    for name in ("base_model", "model", "transformer", "backbone"):
+        found = getattr(inside, name, None)
+        if found is not None and found is not inside and hasattr(found, "register_forward_hook"):
+            return found
+    return None
 
 
 def _find(args: Any, kwargs: Any, name: str, width: int, torch: Any) -> tuple[Any, Any]:

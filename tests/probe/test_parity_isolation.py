@@ -114,6 +114,20 @@ def test_a_fused_loss_without_logits_is_asked_without_labels() -> None:
     assert run(Fused(), batch())["after_change_frac"] == 0.0
 
 
+@pytest.mark.parametrize("leak", [False, True])
+def test_a_loss_that_needs_labels_is_judged_by_hidden_states(leak: bool) -> None:
+    class Chunked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model(llama()).model
+
+        def forward(self, labels: Any, **kwargs: Any) -> Any:
+            return {"loss": self.model(**kwargs).last_hidden_state.sum() + labels.sum()}
+
+    found = run(Chunked(), batch(use_cache=leak))
+    assert (found["after_change_frac"] > 1e-3) == leak and found["before_change_frac"] == 0
+
+
 def test_padded_batches_are_left_alone() -> None:
     kwargs = {"input_ids": torch.randint(3, 50, (4, 8))}
     kwargs["labels"] = kwargs["input_ids"]

@@ -108,6 +108,16 @@ def test_left_padding_and_micro_batches(runs: Runs) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("micro", ["", " --micro 2"])
+def test_a_loop_without_a_loader(runs: Runs, micro: str) -> None:
+    """The end of a step is known late there; only the very first call of the model is missed."""
+    (padded,), (by_hand,) = runs(), runs("--by-hand" + micro)
+    assert digests(by_hand)[0] is None
+    assert digests(by_hand)[1:] == digests(padded)[1:]
+    assert [sum(s.loss_weights) for s in by_hand.steps[1:]] == [s.supervised_tokens for s in padded.steps[1:]]
+
+
+@pytest.mark.full
 def test_a_loss_outside_the_model(runs: Runs) -> None:
     """Labels that only the loss sees, shifted by the loop, under torch.compile."""
     (padded,), (shifted,) = runs(), runs("--loss shifted --wrap compile")

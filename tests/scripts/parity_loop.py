@@ -16,6 +16,7 @@ p.add_argument("--loss", default="model")  # model | outside | shifted
 p.add_argument("--wrap", default="none")  # none | fsdp2 | ddp | compile
 p.add_argument("--dropout", type=float, default=0.0)
 p.add_argument("--clip", action="store_true")
+p.add_argument("--by-hand", action="store_true")  # no DataLoader
 a = p.parse_args()
 
 BATCH = 4
@@ -70,6 +71,8 @@ if a.wrap == "compile":
 optimizer = torch.optim.AdamW(called.parameters(), lr=1e-3)
 own = [r for n, r in enumerate(rows) if n % world == rank]
 loader = DataLoader(own, batch_size=a.micro, collate_fn=collate)
+if a.by_hand:
+    loader = (collate(own[n : n + a.micro]) for n in range(0, len(own), a.micro))
 accumulate = BATCH // a.micro
 for number, batch in enumerate(loader):
     if number >= a.steps * accumulate + 1:
