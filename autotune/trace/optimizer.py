@@ -35,7 +35,9 @@ def optimizer_facts(context: Context) -> OptimizerFacts:
     order = np.argsort(-counts, kind="stable")
     by_name = {names[numbers[at]]: int(counts[at]) for at in order}
     kernels = context.gpu_under(steps)
-    outside = np.flatnonzero(context.host_named(_CLIP.match) & ~inside)
+    clip = context.host_named(_CLIP.match) & ~inside
+    clip_rows = np.flatnonzero(clip)
+    outer = context.tree.outermost(clip)[clip_rows] if clip_rows.size else clip_rows
     named = [match for row in np.flatnonzero(steps) if (match := _STEP.match(names[host.name[row]]))]
     return OptimizerFacts.model_validate(
         {
@@ -47,7 +49,7 @@ def optimizer_facts(context: Context) -> OptimizerFacts:
             "kernels": int((kernels & (gpu.kind == Gpu.KERNEL)).sum()),
             "launches": int((launch_calls(context) & inside).sum()),
             "ops": dict(list(by_name.items())[:40]),
-            "clip_calls": int(outside.size),
+            "clip_calls": int((outer == clip_rows).sum()),
         }
     )
 
