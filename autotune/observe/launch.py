@@ -216,12 +216,20 @@ class _Run:
             self.stop(f"no training step ended within {elapsed:.0f} s; last seen: {last}")
         elif spec.total_timeout_s is not None and elapsed > spec.total_timeout_s:
             self.stop(f"the time limit of {spec.total_timeout_s:.0f} s was over")
+        elif self.stepped and spec.stop != "never" and self._silent_s() > spec.stall_timeout_s:
+            at = f" after step {state.step}" if state.step else ""
+            self.stop(f"nothing happened for {self._silent_s():.0f} s{at}: the job seems stuck")
         elif spec.stop != "never" and self.watcher.all_done():
             self.done_at = self.done_at or time.monotonic()
             if time.monotonic() - self.done_at > spec.stop_grace_s + _EXIT_SLACK_S:
                 self.notes.append("the command did not end after its ranks had stopped; it was ended")
                 self.killed = True
                 end_job(self.group, self.inject)
+
+    def _silent_s(self) -> float:
+        """How long there was neither output nor a record of any rank."""
+        output = self.tee.last_output_s if self.tee else 0.0
+        return time.monotonic() - max(output, self.watcher.last_record_s(), self.started)
 
     def stop(self, reason: str) -> None:
         """End the job from outside."""

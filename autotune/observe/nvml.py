@@ -80,9 +80,10 @@ class DeviceSampler:
     def _run(self) -> None:
         tick = 0
         while not self._stop.wait(self._period_s):
+            own = self._job_pids() if tick % _PROCESS_EVERY == 0 else None
             for index, handle in self._handles:
-                if tick % _PROCESS_EVERY == 0:
-                    self._foreign[index] = self._foreign_processes(handle)
+                if own is not None:
+                    self._foreign[index] = self._foreign_processes(handle, own)
                 self._samples.append(self._sample(index, handle))
             tick += 1
             if len(self._samples) >= _MAX_SAMPLES * len(self._handles):
@@ -118,7 +119,7 @@ class DeviceSampler:
             foreign_processes=self._foreign.get(index),
         )
 
-    def _foreign_processes(self, handle: Any) -> int | None:
+    def _foreign_processes(self, handle: Any, own: set[int]) -> int | None:
         """Processes on the GPU that are not the job's; None when NVML's ids are not ours (containers)."""
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses", handle)
         if listed is None:
@@ -126,7 +127,6 @@ class DeviceSampler:
         pids = {int(p.pid) for p in listed}
         if not pids:
             return 0
-        own = self._job_pids()
         if own and not pids & own:
             return None
         return len(pids - own)

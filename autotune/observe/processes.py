@@ -113,7 +113,7 @@ def end_job(group: int, inject: Path, grace_s: float = 5.0) -> int:
     _signal(left, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
     while time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.1)
         if not job_processes(group, inject):
             return len(left)
     for _ in range(20):

@@ -67,6 +67,14 @@ class Watcher:
             if not (rank / "exit.json").exists()
         )
 
+    def last_record_s(self) -> float:
+        """Monotonic time of the newest record of any rank; 0 when there is none."""
+        files = [self.folder / "raw" / "progress.json"]
+        for rank in self.rank_folders():
+            files += rank.iterdir()
+        newest = max((_changed(file) for file in files), default=0.0)
+        return time.monotonic() - (time.time() - newest) if newest else 0.0
+
     def world_size(self) -> int | None:
         """What rank 0 said; None before it said it."""
         value = self._progress().get("world_size")
@@ -134,6 +142,13 @@ def _first_event(events: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _changed(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _alive(pid: object) -> bool:

@@ -54,7 +54,9 @@ class LaunchSpec:
     """Where the job's output goes besides train.log: its own streams, all to stderr, or nowhere."""
     hello_timeout_s: float | None = None
     """Until a Python process announces itself. None: 60 s, or 900 s behind a shell or a scheduler."""
-    first_step_timeout_s: float = 900.0
+    first_step_timeout_s: float = 1800.0
+    stall_timeout_s: float = 900.0
+    """After the first step, without a step, a record or a line of output: mostly a stuck collective."""
     total_timeout_s: float | None = None
     stop_grace_s: float = 20.0
     """What `finally` and `atexit` of a stopped job may take before it is ended."""

@@ -284,6 +284,16 @@ def test_a_training_job_is_stopped_after_its_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.job
+def test_a_stuck_job_is_ended_and_what_it_did_is_kept(tmp_path: Path) -> None:
+    text = TRAIN.replace(
+        "if sys.argv[2:]", "if step == 3: import time; time.sleep(600)\n        if sys.argv[2:]"
+    )
+    observation = launch(spec(tmp_path, PYTHON, script(tmp_path, text), "50", stall_timeout_s=3.0))
+    assert "nothing happened for 3 s" in (observation.stop_reason or "")
+    assert observation.exit_code is None and len(observation.ranks[0].steps) == 3
+
+
+@pytest.mark.job
 def test_a_job_that_crashes_at_step_two_keeps_what_was_recorded(tmp_path: Path) -> None:
     observation = launch(spec(tmp_path, PYTHON, script(tmp_path, TRAIN), "50", "crash"))
     assert observation.exit_code == 1
