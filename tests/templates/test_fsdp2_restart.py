@@ -13,7 +13,7 @@ from script_job import DENSE, context, metrics, run, start, write_rows, write_sc
 
 from autotune.records.script import BatchContext, OptimizerContext, RunContext, ScriptContext
 
-STEPS = 24
+STEPS = 16
 
 
 def job(folder: Path) -> Path:
