@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from guarded import tree
+from guarded import Guarded, tree
 
 from autotune.observe.launch import launch
 from autotune.observe.spec import LaunchSpec
@@ -126,3 +126,38 @@ def test_allowed_paths_are_written(plain_project: Path, tmp_path: Path) -> None:
     assert len((project / "metrics.jsonl").read_text().splitlines()) > 5
     assert ("allowed", "metrics.jsonl") in actions(observation)
     assert sorted(p.name for p in (project / "out").iterdir()) == ["checkpoint-2", "checkpoint-4", "latest"]
+
+
+NATIVE = """
+    import os, torch
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+    from tokenizers import Tokenizer, models
+    save_file({"a": torch.ones(2)}, "weights.safetensors")
+    assert load_file("weights.safetensors")["a"].sum() == 2
+    with safe_open("weights.safetensors", "pt") as file: assert list(file.keys()) == ["a"]
+    tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    tokenizer.save("tokenizer.json")
+    assert Tokenizer.from_file("tokenizer.json").get_vocab_size() == 2
+    os.mkdir("vocabulary"); tokenizer.model.save("vocabulary")
+    assert os.listdir("vocabulary") == ["vocab.json"]
+    torch.save({"a": torch.ones(3)}, "m.pt")
+    assert torch.load("m.pt", mmap=True)["a"].sum() == 3
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), "script.pt"); torch.jit.load("script.pt")
+    try: import pyarrow, pyarrow.parquet
+    except ImportError: pyarrow = None
+    if pyarrow:
+        table = pyarrow.table({"a": [1, 2]})
+        pyarrow.parquet.write_table(table, "t.parquet")
+        with pyarrow.OSFile("t.arrow", "wb") as out, pyarrow.ipc.new_file(out, table.schema) as writer:
+            writer.write_table(table)
+        assert pyarrow.ipc.open_file(pyarrow.memory_map("t.arrow")).read_all() == table
+    print(sorted(os.listdir(".")))
+"""
+
+
+def test_writers_in_native_code(guarded: Guarded) -> None:
+    before = tree(guarded.project)
+    seen = guarded.python(NATIVE)
+    assert tree(guarded.project) == before
+    assert "tokenizer.json" in seen and "m.pt" in seen and "vocabulary" in seen
