@@ -138,17 +138,19 @@ def _mode(job: PatchedJob, in_place: bool) -> Mode:
     if not sources:
         return "command"
     script = _script(job)
-    one = len(sources) == 1 and script is not None and Path(sources[0].path) == script
+    if script is None:
+        return "patch"  # nothing on the command line could name a copy: a shell script starts the original
+    one = len(sources) == 1 and Path(sources[0].path) == script
     return "sibling" if one and not configs else "patch"
 
 
 def _script(job: PatchedJob) -> Path | None:
-    """The user's script or module file the command starts."""
+    """The user's script or module file that a word of the command names."""
     from autotune.observe.command import read_command
 
     cwd = Path(job.original_cwd)
     command = read_command(job.original_command, cwd)
-    if command.script is not None:
+    if command.script is not None and command.script_index is not None:
         path = Path(os.path.normpath(command.script))
         return path.resolve() if path.is_symlink() else path
     if command.module is not None:

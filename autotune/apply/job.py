@@ -105,10 +105,10 @@ def _write_files(
     files: dict[str, EditedFile] = {}
     for file, content in kept.values():
         files[file.path] = file.model_copy(update={"shadow": str(shadow.write(Path(file.path), content))})
-    script = target.script
-    if script is not None and script.is_file() and str(script) not in files:
-        # Python takes the import path from where the script really lies, so it is never a link.
-        shadow.write(script, script.read_bytes())
+    for started in (target.script, target.shell_script):
+        if started is not None and started.is_file() and str(started) not in files:
+            # Python takes the import path from where the script really lies, so it is never a link.
+            shadow.write(started, started.read_bytes())
     for path, text in changes.texts.items():
         old = files.pop(str(path), None)
         before = old.sha256_before if old else digest(path.read_bytes())
@@ -147,6 +147,9 @@ def _shadow_command(shadow: Shadow, target: Target, argv: list[str]) -> list[str
         written = Path(target.command.script or "")
         if os.path.isabs(out[at]) or written != script:
             out[at] = str(shadow.path_of(script))
+    for i, word in enumerate(out):
+        if target.shell_script is not None and word == str(target.shell_script):
+            out[i] = str(shadow.path_of(target.shell_script))
     for file in target.command.config_files:
         moved = str(shadow.path_of(Path(file.path)))
         if file.path in out[file.index] and os.path.isabs(file.path) and Path(moved).exists():

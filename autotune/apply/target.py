@@ -36,6 +36,12 @@ class Target:
         return path.resolve() if path.is_symlink() else path
 
     @property
+    def shell_script(self) -> Path | None:
+        """The shell script the command starts."""
+        written = self.command.shell_script
+        return Path(os.path.normpath(written)) if written is not None else None
+
+    @property
     def import_root(self) -> Path:
         """The folder the job's own imports start from."""
         return self.script.parent if self.script is not None else self.cwd

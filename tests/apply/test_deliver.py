@@ -116,6 +116,16 @@ def test_a_module_start_keeps_its_form(project: Path) -> None:
     assert shell(manifest.launch_command, project) == "2 1 main_autotuned.py --y"
 
 
+def test_a_job_behind_a_shell_script_becomes_a_patch(project: Path) -> None:
+    (project / "run.sh").write_text(f"{sys.executable} main.py\n")
+    git(project, "init -q && git add -A && git -c user.name=n -c user.email=e@x commit -qm x")
+    job, run = patched(project, IN_MAIN, command=["bash", "run.sh"])
+    manifest = deliver(job, run=run)
+    assert manifest.mode == "patch" and manifest.launch_command == "bash run.sh"
+    git(project, "apply", Path(manifest.files[0].path).name)
+    assert shell(manifest.launch_command, project) == "2 1 main.py"
+
+
 def test_shims_lie_beside_the_sibling_and_go_with_it(project: Path) -> None:
     before = snapshot(project)
     job, run = patched(project, IN_MAIN, SHIM)

@@ -120,6 +120,17 @@ def test_a_job_runs_as_before_with_its_edits(project: Path, how: str) -> None:
     assert baseline.fingerprint == "" and baseline.python_path == patched.python_path == []
 
 
+@pytest.mark.parametrize("absolute", [False, True])
+def test_a_shell_script_starts_the_edited_copy(project: Path, absolute: bool) -> None:
+    script = project / "run.sh"
+    script.write_text(f'cd "$(dirname "$(readlink -f "$0")")"\n{sys.executable} main.py "$@"\n')
+    helper = site_in(project / "helper.py", "build", kind="loader")
+    command = ["bash", str(script) if absolute else "run.sh", "--x"]
+    baseline, patched = make(project, command, [helper], grown(helper, 7))
+    assert run(baseline)["edited"] == "size-1 1 None ['--x']"
+    assert run(patched)["edited"] == "size-7 1 None ['--x']"
+
+
 def test_edits_stack_on_what_is_kept(project: Path) -> None:
     part = site_in(project / "main.py", "value", kind="carrier", site_id="p")
     helper = site_in(project / "helper.py", "build", kind="loader", site_id="h")
