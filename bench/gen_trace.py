@@ -25,45 +25,66 @@ CALLS_PER_KERNEL = 1_444_933 / 269_448
 
 # name of the op chain (outermost first), kernel, its class in rules/_tables, duration in ns, dims, types
 Pattern = tuple[tuple[str, ...], str, str, int, str, str]
+MULTIPLY = (
+    "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::BinaryFunctor"
+    "<float, float, float, at::native::binary_internal::MulFunctor<float> > >(at::TensorIteratorBase&, "
+    "at::native::BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> > const&)"
+    "::{lambda(int)#1}>(int, at::native::gpu_kernel_impl_nocast)"
+)
+ADD = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+    "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)"
+)
+SUM = (
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::func_wrapper_t<float, "
+    "at::native::sum_functor<float, float, float> >, unsigned int, float, 4, 4> >(at::native::ReduceOp)"
+)
+CAST = (
+    "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)"
+    "::{lambda()#3}::operator()() const::{lambda()#7}>(int)"
+)
+SMALL = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_stage3_ffma_execute_kernel__5x_cublas"
+WIDE = "nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
+TALL = "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NTN"
+FLOATS, HALVES = '["float", "float"]', '["c10::BFloat16", "c10::BFloat16"]'
+ROWS, TILES = "[[4, 32, 64, 128], [4, 32, 64, 1]]", "[[128, 64, 64], [128, 64, 128]]"
+NODE = "autograd::engine::evaluate_function: "
 FORWARD: tuple[Pattern, ...] = (
-    (("aten::linear", "aten::matmul", "aten::mm"), "nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN", "gemm",
-     21_400, "[[8192, 2048], [2048, 2048]]", '["c10::BFloat16", "c10::BFloat16"]'),
-    (("aten::mul",), "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::"
-     "BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> > >(at::TensorIteratorBase&"
-     ", at::native::BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> > const&)::"
-     "{lambda(int)#1}>(int, at::native::gpu_kernel_impl_nocast)", "elementwise", 4_288,
-     "[[4, 32, 64, 128], [4, 32, 64, 1]]", '["float", "float"]'),
-    (("aten::add",), "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
-     "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)", "elementwise",
-     3_904, "[[4, 32, 64, 128], [4, 32, 64, 128], []]", '["float", "float", "Scalar"]'),
-    (("aten::matmul", "aten::bmm"), "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_stage3_warpsize1x2x1_"
-     "ffma_aligna4_alignc4_execute_kernel__5x_cublas", "gemm", 8_800, "[[128, 64, 64], [128, 64, 128]]",
-     '["float", "float"]'),
-    (("aten::sum",), "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::func_wrapper_t"
-     "<float, at::native::sum_functor<float, float, float> >, unsigned int, float, 4, 4> >(at::native::ReduceOp)",
-     "reduction", 5_056, "[[4, 32, 64, 128]]", '["float"]'),
-    (("aten::to", "aten::_to_copy", "aten::copy_"), "void at::native::unrolled_elementwise_kernel<at::native::"
-     "direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda()#7}>(int)",
-     "elementwise", 6_112, "[[4, 1773, 2048]]", '["c10::BFloat16"]'),
-)  # fmt: skip
+    (
+        ("aten::linear", "aten::matmul", "aten::mm"),
+        WIDE,
+        "gemm",
+        21_400,
+        "[[8192, 2048], [2048, 2048]]",
+        HALVES,
+    ),
+    (("aten::mul",), MULTIPLY, "elementwise", 4_288, ROWS, FLOATS),
+    (("aten::add",), ADD, "elementwise", 3_904, ROWS, FLOATS),
+    (("aten::matmul", "aten::bmm"), SMALL, "gemm", 8_800, TILES, FLOATS),
+    (("aten::sum",), SUM, "reduction", 5_056, ROWS, FLOATS),
+    (("aten::to", "aten::_to_copy", "aten::copy_"), CAST, "elementwise", 6_112, ROWS, FLOATS),
+)
 BACKWARDS: tuple[Pattern, ...] = (
-    (("autograd::engine::evaluate_function: MmBackward0", "MmBackward0", "aten::mm"),
-     "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NTN", "gemm", 24_900, "[[2048, 8192], [8192, 2048]]",
-     '["c10::BFloat16", "c10::BFloat16"]'),
-    (("autograd::engine::evaluate_function: MulBackward0", "MulBackward0", "aten::mul"), FORWARD[1][1],
-     "elementwise", 4_640, FORWARD[1][4], FORWARD[1][5]),
-    (("autograd::engine::evaluate_function: BmmBackward0", "BmmBackward0", "aten::bmm"), FORWARD[3][1], "gemm",
-     9_216, FORWARD[3][4], FORWARD[3][5]),
-    (("autograd::engine::evaluate_function: AddBackward0", "torch::autograd::AccumulateGrad", "aten::add_"),
-     FORWARD[2][1], "elementwise", 4_096, FORWARD[2][4], FORWARD[2][5]),
-)  # fmt: skip
+    (
+        (f"{NODE}MmBackward0", "MmBackward0", "aten::mm"),
+        TALL,
+        "gemm",
+        24_900,
+        "[[2048, 8192], [8192, 9]]",
+        HALVES,
+    ),
+    ((f"{NODE}MulBackward0", "MulBackward0", "aten::mul"), MULTIPLY, "elementwise", 4_640, ROWS, FLOATS),
+    ((f"{NODE}BmmBackward0", "BmmBackward0", "aten::bmm"), SMALL, "gemm", 9_216, TILES, FLOATS),
+    ((f"{NODE}AddBackward0", "AddBackward0", "aten::add_"), ADD, "elementwise", 4_096, ROWS, FLOATS),
+)
 
 
 class Writer:
     """Writes events in Kineto's own layout and counts them."""
 
     def __init__(self, path: Path, rank: int = 0, world: int = 1) -> None:
-        self.out: IO[str] = gzip.open(path, "wt", compresslevel=6) if path.suffix == ".gz" else path.open("w")
+        packed = path.suffix == ".gz"
+        self.out: IO[str] = gzip.open(path, "wt", compresslevel=6) if packed else path.open("w")  # noqa: SIM115
         self.events = 0
         self.counts: dict[str, int] = {}
         self.buffer: list[str] = []
@@ -322,7 +343,8 @@ def _write_rank(path: Path, plan: dict[str, Any], rank: int, ranks: int) -> dict
             small, large = 1_000_000, 1_000_000 * ranks
             sizes = (small, large) if name == "all_gather" else (large, small)
             extra = (
-                f', "Collective name": "{collective}", "In msg nelems": {sizes[0]}, "Out msg nelems": {sizes[1]}'
+                f', "Collective name": "{collective}", "In msg nelems": {sizes[0]}'
+                f', "Out msg nelems": {sizes[1]}'
                 f', "Group size": {ranks}, "dtype": "BFloat16", "Process Group Name": "0"'
                 f', "Process Group Ranks": "{list(range(ranks))}"'
             )

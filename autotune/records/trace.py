@@ -25,6 +25,7 @@ from autotune.records.trace_ops import (
     FoundingTables,
     LinearAttentionFacts,
     MemoryFacts,
+    ModuleRow,
     OptimizerFacts,
     RooflineRow,
     SyncFacts,
@@ -137,6 +138,7 @@ class RankTrace(Record):
     critical_path: CriticalPath | None = None
     roofline: list[RooflineRow] = Field(default_factory=list)
     fsdp_units: list[FsdpUnit] = Field(default_factory=list)
+    modules: list[ModuleRow] = Field(default_factory=list, description="Empty without Python stacks")
 
 
 class TraceSummary(Document):

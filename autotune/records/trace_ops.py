@@ -222,6 +222,17 @@ class MemoryFacts(Record):
     peak_at_ms: float
 
 
+class ModuleRow(Record):
+    """Time of one nn.Module class; modules inside it keep their own time."""
+
+    name: str
+    calls: int
+    outermost_calls: int = Field(description="Calls not made inside another module")
+    cpu_ms: float = Field(description="Sum of call durations, modules inside included")
+    gpu_ms: float = Field(description="GPU work launched by the module itself")
+    kernels: int
+
+
 class RooflineRow(Record):
     """Achieved rates of one class of work against the device's peaks."""
 

@@ -20,6 +20,7 @@ from autotune.trace.flops import flop_facts, gemm_times
 from autotune.trace.gpu_time import class_times, gpu_time, streams, unclassified
 from autotune.trace.host_facts import compile_facts, copies, cpu_time, data_loading, memory_facts
 from autotune.trace.launches import idle_causes, launch_facts
+from autotune.trace.modules import module_rows
 from autotune.trace.optimizer import optimizer_facts
 from autotune.trace.ranks import RankCollectives, align, rank_collectives
 from autotune.trace.reader import read_trace
@@ -128,6 +129,7 @@ def derive(context: Context, name: str, tables_dir: Path) -> RankTrace:
         critical_path=critical_path(context),
         roofline=roofline(context, device),
         fsdp_units=fsdp_units(context, calls),
+        modules=module_rows(context),
     )
 
 
