@@ -40,8 +40,8 @@ SUM = (
     "at::native::sum_functor<float, float, float> >, unsigned int, float, 4, 4> >(at::native::ReduceOp)"
 )
 CAST = (
-    "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)"
-    "::{lambda()#3}::operator()() const::{lambda()#7}>(int)"
+    "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda"
+    "(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda()#7}>(int)"
 )
 SMALL = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_stage3_ffma_execute_kernel__5x_cublas"
 WIDE = "nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
