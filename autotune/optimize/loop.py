@@ -101,9 +101,7 @@ class OptimizeLoop:
         open_groups = [
             group
             for group in plan.groups
-            if group.admissible
-            and not state.is_closed(group)
-            and self._is_worth_it(state, group)
+            if group.admissible and not state.is_closed(group) and self._is_worth_it(state, group)
         ]
         if not open_groups:
             return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from autotune.errors import InputError
 from autotune.optimize.patched import observation_of
@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from autotune.records.facts import FactSheet
     from autotune.records.observation import Observation, RankObservation
     from autotune.records.recipe import DatasetRecipe, RecipeRecord
-    from autotune.records.script import DataContext, ModelContext, NotTakenOver, ScriptContext, TakenOver
+    from autotune.records.script import (
+        BatchContext,
+        DataContext,
+        MemoryContext,
+        ModelContext,
+        NotTakenOver,
+        PackingContext,
+        PrecisionContext,
+        ScriptContext,
+        TakenOver,
+    )
 
 
 def script_of(run: Path, output: Path) -> tuple[str, str]:
@@ -169,7 +179,12 @@ def _data(
     for name in dataset.unknown_arguments:
         left.append(_left(f"data set argument {name}", "its value cannot be written down"))
     arguments = dict(dataset.arguments)
-    return DataContext(source=hook, kind="tokens", hook_arguments=arguments)
+    return DataContext(
+        source=hook,
+        kind="tokens",
+        hook_arguments=arguments,
+        **({"tokenizer_argument": dataset.tokenizer_argument} if dataset.tokenizer_argument else {}),
+    )
 
 
 def _hook_problem(dataset: DatasetRecipe | None) -> str:
@@ -184,25 +199,35 @@ def _hook_problem(dataset: DatasetRecipe | None) -> str:
     return ""
 
 
-def _packing(lead: RankObservation, facts: FactSheet) -> Any:
+def _packing(lead: RankObservation, facts: FactSheet) -> PackingContext:
+    """Whether the script may pack; rows hold what a micro-batch of the run held, and at least one example."""
+    from autotune.apply.packing_gate import packing_decision
     from autotune.records.script import PackingContext
 
-    verdict = facts.value("packing.verdict")
     longest = facts.value("data.max_length_seen")
     tokens = facts.value("data.useful_tokens_per_step")
-    world = max(1, lead.world_size)
     micro = facts.value("data.accumulation_steps")
     row = 8192
     if isinstance(tokens, float) and isinstance(micro, float) and micro:
-        row = int(2 ** max(8, round(tokens / world / micro)).bit_length())
+        per_batch = round(tokens / max(1, lead.world_size) / micro)
+        row = 2 ** max(8, per_batch.bit_length())
     if isinstance(longest, int):
         row = max(row, longest)
-    known = verdict if verdict in ("isolated", "leaks", "unknown") else "unknown"
-    reason = facts.get("packing.verdict").basis or "the isolation table does not name this model"
-    return PackingContext(verdict=known, reason=reason, row_tokens=row)  # type: ignore[arg-type]
+    on_gpu = lead.environment.device_type != "cpu"
+    wanted = PackingContext(row_tokens=row, fixed_rows=on_gpu)
+    model = lead.model
+    if model is None or not model.model_type:
+        return wanted
+    special = [k for k in model.kernels if k.role in ("linear_attention", "causal_conv")]
+    linear = facts.value("model.linear_attention_layers")
+    implementation: Literal["fast", "fallback", "dense"] = "dense"
+    if special or linear:
+        implementation = "fast" if special and all(k.fast for k in special) else "fallback"
+    version = lead.environment.packages.get("transformers")
+    return packing_decision(model.model_type, implementation, version, wanted)
 
 
-def _batch(facts: FactSheet, taken: list[TakenOver]) -> Any:
+def _batch(facts: FactSheet, taken: list[TakenOver]) -> BatchContext:
     from autotune.records.script import BatchContext
 
     size, micro, world = (
@@ -217,7 +242,7 @@ def _batch(facts: FactSheet, taken: list[TakenOver]) -> Any:
     return BatchContext()
 
 
-def _precision(lead: RankObservation) -> Any:
+def _precision(lead: RankObservation) -> PrecisionContext:
     from autotune.records.script import PrecisionContext
 
     if lead.environment.device_type == "cpu":
@@ -226,7 +251,7 @@ def _precision(lead: RankObservation) -> Any:
     return PrecisionContext(master="bfloat16" if half else "float32")
 
 
-def _memory(facts: FactSheet) -> Any:
+def _memory(facts: FactSheet) -> MemoryContext:
     from autotune.records.script import MemoryContext
 
     on = facts.value("memory.checkpointing")
