@@ -183,7 +183,7 @@ def _data(
         source=hook,
         kind="tokens",
         hook_arguments=arguments,
-        **({"tokenizer_argument": dataset.tokenizer_argument} if dataset.tokenizer_argument else {}),
+        tokenizer_argument=dataset.tokenizer_argument or "tokenizer",
     )
 
 
