@@ -18,6 +18,7 @@ from . import (
     hook_phases,
     models,
     ranks,
+    seeding,
     sharding_facts,
     sites,
     stop,
@@ -32,6 +33,8 @@ _backward_seen = False
 def install(torch: ModuleType) -> None:
     """Everything that is hooked on torch; what only `profile` mode needs is installed by the callee."""
     wrapping.use_torch(torch)
+    if core.settings.seed is not None:
+        seeding.seed_all(core.settings.seed, torch)
     _make_parity()
     _backward(torch)
     _optimizers()
