@@ -17,6 +17,7 @@ from autotune.records.observation import Observation, RankObservation, StepRecor
 from autotune.records.verdict import MemoryPeak, RunFigure, Trial, TrialStep, Unit
 from autotune.verify.steady import LEAST_STEPS, Steady, excluded_positions, find_steady
 
+SAME_WORK = 1.05  # mean work of a step, arm against arm, where batches are drawn anew in every launch
 BURSTS = 1.15  # mean step against median step: from here on the median does not stand for the launch
 
 
@@ -99,6 +100,8 @@ def choose_unit(trials: Sequence[Trial]) -> UnitChoice:
     if difference:
         if known:
             return UnitChoice("useful tokens/s", difference)
+        if _random_batches(trials):
+            return UnitChoice("steps/s", "every launch draws other batches, of the same size on average")
         return UnitChoice("ms/step", f"{difference}, and the real tokens are not known", comparable=False)
     tagged = {
         trial.steps[place].index
@@ -136,6 +139,21 @@ def _work_difference(trials: Sequence[Trial]) -> str:
                 if value is not None and seen.setdefault(step.index, value) != value:
                     return sentence
     return ""
+
+
+def _random_batches(trials: Sequence[Trial]) -> bool:
+    """The work of a step differs between launches of one arm, and not on average between arms."""
+    arms = _by_arm(trials)
+    if not any(_work_difference(launches) for launches in arms.values()):
+        return False
+    for name in ("tokens", "examples", "micro_batches"):
+        means = []
+        for launches in arms.values():
+            known = [v for trial in launches for s in trial.steps if (v := getattr(s, name)) is not None]
+            means += [fmean(known)] if known else []
+        if means and max(means) > SAME_WORK * min(means):
+            return False
+    return True
 
 
 def _burst(launches: Sequence[Trial], tagged: set[int]) -> float:

@@ -205,3 +205,23 @@ def test_unit_is_chosen_over_all_launches() -> None:
         for arm in ARMS
     ]
     assert choose_unit(trials).unit == "useful tokens/s"
+
+
+def test_random_batches_without_token_counts_compare_while_they_are_alike_on_average() -> None:
+    def trials(patched_scale: int) -> list[Trial]:
+        rng = random.Random(2)
+        return [
+            timing_trial(
+                arm,
+                block,
+                steps_ms(100, block),
+                tokens=[
+                    rng.randint(400, 600) * (patched_scale if arm == "patched" else 1) for _ in range(40)
+                ][:20],
+            )
+            for block in (1, 2, 3)
+            for arm in ARMS
+        ]
+
+    assert choose_unit(trials(1)).unit == "steps/s" and choose_unit(trials(1)).comparable
+    assert not choose_unit(trials(2)).comparable
