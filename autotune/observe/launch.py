@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.1
 _EXIT_SLACK_S = 30.0
+_BACKGROUND_S = 300.0
 _LAUNCHER_HELLO_S, _OPAQUE_HELLO_S = 60.0, 900.0
 
 
@@ -122,6 +123,7 @@ class _Run:
     waits_for: str = ""
     looked_at: float = 0.0
     done_at: float | None = None
+    left_at: float | None = None
 
     def __post_init__(self) -> None:
         self.watcher = Watcher(self.spec.folder, self.spec.steps)
@@ -188,10 +190,18 @@ class _Run:
             self.exit_code = self.process.wait(timeout=_POLL_S)
         except subprocess.TimeoutExpired:
             return False
-        if self.exit_code != 0 or self.interrupts or self.killed or not self.watcher.live_rank():
+        if self.exit_code != 0 or self.interrupts or self.killed or not self._in_background():
             return True
         time.sleep(_POLL_S)
         return False
+
+    def _in_background(self) -> bool:
+        """The command left a training process behind, or one that may still become it."""
+        if self.watcher.rank_folders():
+            return self.watcher.live_rank()
+        self.left_at = self.left_at or time.monotonic()
+        waited = time.monotonic() - self.left_at
+        return waited < min(_BACKGROUND_S, self.spec.first_step_timeout_s) and self.watcher.live_candidate()
 
     def _state(self) -> Progress:
         state = self.watcher.state(time.monotonic() - self.started)
@@ -211,7 +221,7 @@ class _Run:
             self.stop("the log cannot be written")
         elif not state.processes and elapsed > self._hello_timeout_s():
             self.stop(self._no_hello(elapsed))
-        elif not self.stepped and elapsed > spec.first_step_timeout_s:
+        elif not self.stepped and self.exit_code is None and elapsed > spec.first_step_timeout_s:
             last = state.message or state.phase
             self.stop(f"no training step ended within {elapsed:.0f} s; last seen: {last}")
         elif spec.total_timeout_s is not None and elapsed > spec.total_timeout_s:

@@ -67,6 +67,11 @@ class Watcher:
             if not (rank / "exit.json").exists()
         )
 
+    def live_candidate(self) -> bool:
+        """A Python process that may still begin to train is running."""
+        hellos = (_first_event(path) for path in (self.folder / "hello").glob("*.json"))
+        return any(hello.get("armed") is True and _alive(hello.get("pid")) for hello in hellos)
+
     def last_record_s(self) -> float:
         """Monotonic time of the newest record of any rank; 0 when there is none."""
         files = [self.folder / "raw" / "progress.json"]
@@ -156,9 +161,12 @@ def _alive(pid: object) -> bool:
         return False
     try:
         os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return not os.path.isdir("/proc/self")  # a system without /proc: the signal told it
     except OSError:
         return False
-    return True
+    return state not in "ZX"
 
 
 def _has_step(events: Path) -> bool:

@@ -185,7 +185,7 @@ def test_nothing_is_left_running(tmp_path: Path) -> None:
         """,
     )
     started = time.monotonic()
-    observation = launch(spec(tmp_path, PYTHON, job))
+    observation = launch(spec(tmp_path, PYTHON, job, first_step_timeout_s=3.0))
     assert time.monotonic() - started < 30
     assert observation.exit_code == 0 and "2 processes of the job were left over" in observation.notes[-1]
     assert job_processes(-1, tmp_path / "launch" / "inject") == []
@@ -307,6 +307,6 @@ def test_a_job_that_crashes_at_step_two_keeps_what_was_recorded(tmp_path: Path) 
 @pytest.mark.job
 def test_a_job_in_the_background_is_waited_for(tmp_path: Path) -> None:
     script(tmp_path, TRAIN)
-    (tmp_path / "run.sh").write_text(f"nohup {PYTHON} job.py 5000 > /dev/null 2>&1 &\nsleep 8\n")
+    (tmp_path / "run.sh").write_text(f"nohup {PYTHON} job.py 5000 > /dev/null 2>&1 &\nsleep 1\n")
     observation = launch(spec(tmp_path, "bash", "run.sh"))
     assert observation.exit_code == 0 and len(observation.ranks[0].steps) == 7
