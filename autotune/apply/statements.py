@@ -161,7 +161,7 @@ def plan_wrap(source: Source, plan: StatementPlan, owner: Owner, template: str) 
     parse_snippet(template.replace("{statement}", HOLE), source.module)
     if owner.small is None or not isinstance(owner.line, cst.SimpleStatementLine):
         raise EditRefused("the call does not stand in a plain statement of its own line")
-    if isinstance(owner.small, (cst.Return, cst.Assign, cst.AnnAssign)):
+    if isinstance(owner.small, (cst.Return, cst.Assign, cst.AnnAssign, cst.AugAssign)):
         raise EditRefused("the statement gives a value that later code needs")
     if not _already_wrapped(source, owner.line, template):
         _add(plan.small(owner.small).wrap, template)

@@ -1,0 +1,2 @@
+for step, batch in enumerate(loader):
+    total += loss.item()
