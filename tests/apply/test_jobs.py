@@ -20,7 +20,7 @@ from autotune.records.plan import PatchedJob
 from autotune.records.sites import Site
 
 pytestmark = pytest.mark.job
-JOBS = Path(__file__).parent / "jobs"
+JOBS = Path(__file__).resolve().parents[1] / "scripts" / "apply"
 CREATE = "AutoModelForCausalLM.from_config"
 LOADER = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn")
 
