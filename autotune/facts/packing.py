@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any, Literal
@@ -56,8 +57,21 @@ def _table() -> dict[str, Any]:
 def _version_covered(table: Mapping[str, Any], family: str, version: str | None) -> bool:
     if version is None:
         return False
-    minor = ".".join(version.split(".")[:2])
-    return minor == table["transformers"] or family in table["same_verdicts_in"].get(minor, ())
+    minor = _numbers(version)
+    first = _numbers(table["transformers"])
+    if minor == first:
+        return True
+    # measured with the same verdict at both ends: what lies between counts as known, too
+    return any(
+        first < minor <= _numbers(last) and family in families
+        for last, families in table["same_verdicts_in"].items()
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Major and minor number; empty when there are none."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match.group(1)), int(match.group(2))) if match else ()
 
 
 def _level(kwargs: Collection[str]) -> str:

@@ -69,6 +69,10 @@ def test_what_undoes_isolation() -> None:
 def test_only_tested_versions_count() -> None:
     assert verdict("qwen3_5", "fast", ALL, version="5.17.3") == "isolated"
     assert verdict("qwen3_5", "fast", ALL, version="5.24.0") == "isolated"
+    assert verdict("qwen3_5", "fast", ALL, version="5.20.1") == "isolated"
+    assert verdict("qwen3_5", "fast", ALL, version="5.25.0") == "unknown"
     assert verdict("bamba", "fast", SEQ, version="5.24.0") == "unknown"
+    assert verdict("bamba", "fast", SEQ, version="5.20.0") == "unknown"
+    assert verdict("qwen3_5", "fast", ALL, version="main") == "unknown"
     assert verdict("qwen3_5", "fast", ALL, version="4.57.3") == "unknown"
     assert verdict("qwen3_5", "fast", ALL, version=None) == "unknown"

@@ -17,6 +17,7 @@ from autotune.facts.job.settings import (
     batch_detail_facts,
     model_detail_facts,
     package_facts,
+    pause_facts,
     settled_facts,
     switch_facts,
 )
@@ -45,6 +46,7 @@ def job_facts(sheet: SheetBuilder, observation: Observation) -> None:
     memory_facts(sheet, observation, basis)
     sharding_facts(sheet, observation)
     sync_facts(sheet, observation)
+    pause_facts(sheet, observation)
     stall_facts(sheet, observation)
     call_facts(sheet, observation)
     package_facts(sheet, lead.environment)

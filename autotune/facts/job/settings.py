@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from autotune.facts.sheet import SheetBuilder
-from autotune.facts.steady import steps_by_index
+from autotune.facts.steady import step_times, steps_by_index
 from autotune.facts.versions import stale_packages, version_conflicts
 from autotune.records.observation import EnvironmentRecord, Observation, RankObservation
 
@@ -150,6 +150,20 @@ def _balance(sheet: SheetBuilder, observation: Observation) -> None:
         sheet.put(
             "data.rank_token_skew_frac", median(skews), "probe, batches of all ranks", f"{len(skews)} steps"
         )
+
+
+def pause_facts(sheet: SheetBuilder, observation: Observation) -> None:
+    """Pauses of the garbage collector inside the timed steps; those of the start say nothing of the rest."""
+    lead = observation.ranks[0]
+    timed = set(step_times(observation).indices)
+    spans = [(s.end_s - s.duration_ms / 1000.0, s.end_s) for s in lead.steps if s.index in timed]
+    if not spans:
+        return
+    pauses = [p for p in lead.phases if p.kind == "gc"]
+    spent = sum(p.duration_ms for p in pauses if any(start <= p.start_s < end for start, end in spans))
+    sheet.put(
+        "stall.gc_ms_per_step", spent / len(spans), "probe, gc callbacks", f"{len(spans)} timed steps, rank 0"
+    )
 
 
 _COUNTED = {"stall.gc_collects_per_step": "gc_collect", "memory.empty_cache_per_step": "empty_cache"}
