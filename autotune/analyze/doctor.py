@@ -19,7 +19,7 @@ _FREE_GIB = 2.0
 _QUESTION = """
 import importlib.metadata as m, json, sys
 names = ["torch", "transformers", "triton", "accelerate", "trl", "deepspeed", "flash-linear-attention",
-         "fla-core", "causal-conv1d", "flash-attn", "liger-kernel", "kernels", "tilelang"]
+         "fla-core", "causal-conv1d", "flash-attn", "liger-kernel", "kernels", "tilelang", "mamba-ssm"]
 found = {}
 for name in names:
     try: found[name] = m.version(name)
@@ -181,4 +181,40 @@ def _interpreter(python: str) -> list[Check]:
         return checks
     listed = ", ".join(f"{name} {version}" for name, version in packages.items())
     checks.append(Check(name="packages", state="ok", detail=listed))
+    return checks + _kernel_packages(packages)
+
+
+def _kernel_packages(packages: dict[str, str]) -> list[Check]:
+    """Which kernel packages would fit there, with the exact command; nothing is installed."""
+    from autotune.facts.recipes import Environment, environment_plan, tools_here
+
+    capability = _compute_capability()
+    if capability is None:
+        return [Check(name="kernel packages", state="unknown", detail="no NVIDIA GPU answers: not looked at")]
+    checks = []
+    for advice in environment_plan(Environment(packages, capability, tools_here())):
+        name = f"kernels: {advice.package}"
+        if advice.state == "installed":
+            continue
+        if advice.state != "fits":
+            detail = advice.reason + (f"; instead: {advice.instead}" if advice.instead else "")
+            checks.append(Check(name=name, state="unknown", detail=f"{advice.state}: {detail}"))
+            continue
+        notes = [
+            note for note in (advice.reason, advice.build, advice.instead and f"or {advice.instead}") if note
+        ]
+        detail = "; ".join(["fits", *notes])
+        checks.append(Check(name=name, state="ok", detail=detail, do=advice.command))
     return checks
+
+
+def _compute_capability() -> float | None:
+    """Of the first NVIDIA GPU; None when none answers."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(pynvml.nvmlDeviceGetHandleByIndex(0))
+    except Exception:
+        return None
+    return float(f"{major}.{minor}")

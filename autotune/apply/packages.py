@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.apply.environment import build_variables, pinned
+from autotune.facts.recipes import build_variables, pinned
 from autotune.errors import FilesError, InputError
 from autotune.records.plan import InstalledPackage
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from autotune.apply.environment import Environment, build_variables, environment_plan, pins_for
+from autotune.facts.recipes import Environment, build_variables, environment_plan, pins_for
 
 H200 = {"torch": "2.11.0+cu130", "triton": "3.6.0", "transformers": "5.17.0"}
 TOOLS = frozenset({"nvcc"})
