@@ -232,3 +232,37 @@ def pages(folder: Path) -> None:
     rules = _load(()).rules
     (folder / "rules.md").write_text(rules_page(rules), encoding="utf-8")
     (folder / "facts.md").write_text(facts_page(catalogue(), rules), encoding="utf-8")
+
+
+@command.command()
+@runs_dir_option
+@output_options
+def calibration(runs_dir: Path) -> None:
+    """Compare the bounds that rules gave with what trials measured, over all runs."""
+    from dataclasses import asdict
+
+    from autotune.optimize.calibration import per_rule, trial_results
+    from autotune.records.base import SCHEMA_VERSION
+
+    screen = current_screen()
+    results = trial_results(runs_dir)
+    rows = per_rule(results)
+    if screen.as_json:
+        trials = [{**asdict(result), "within_bound": result.within_bound} for result in results]
+        screen.json_value(
+            {"schema_version": SCHEMA_VERSION, "rules": [asdict(row) for row in rows], "trials": trials}
+        )
+        return
+    if not rows:
+        screen.answer(f"no verified trial in {runs_dir}; autotune optimize makes them")
+        return
+    width = max(len(row.rule) for row in rows)
+    screen.answer(f"{'rule':<{width}}  trials  kept  bound   measured  reached  above bound")
+    for row in rows:
+        bound = f"{row.predicted_upper:.2f}x" if row.predicted_upper is not None else "-"
+        reached = f"{100 * row.reached_frac:.0f} %" if row.reached_frac is not None else "-"
+        counts = f"{row.trials:>6}  {row.kept:>4}"
+        screen.answer(
+            f"{row.rule:<{width}}  {counts}  {bound:<6}  {row.measured:<8.2f}  {reached:<7}  {row.above_bound}"
+        )
+    screen.answer("bound and measured are medians; a trial of several rules counts for each of them")

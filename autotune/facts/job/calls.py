@@ -53,6 +53,8 @@ def _compile(sheet: SheetBuilder, observation: Observation, source: str) -> None
         sheet.put("compile.mode", sorted(modes)[0], source)
     elif sites:
         sheet.put("compile.mode", "default", source)
+    elif sheet.value("model.is_compiled") is False:
+        sheet.not_applicable("compile.mode", "nothing is compiled")
     log = [line for line in observation.log_tail if "recompile_limit" in line or "cache_size_limit" in line]
     hit = any("hit" in line or "reached" in line or "exceeded" in line for line in log)
     if sites or log:
