@@ -263,6 +263,7 @@ def calibration(runs_dir: Path) -> None:
         reached = f"{100 * row.reached_frac:.0f} %" if row.reached_frac is not None else "-"
         counts = f"{row.trials:>6}  {row.kept:>4}"
         screen.answer(
-            f"{row.rule:<{width}}  {counts}  {bound:<6}  {row.measured:<8.2f}  {reached:<7}  {row.above_bound}"
+            f"{row.rule:<{width}}  {counts}  {bound:<6}  {row.measured:<8.2f}  {reached:<7}  "
+            f"{row.above_bound}"
         )
     screen.answer("bound and measured are medians; a trial of several rules counts for each of them")
