@@ -61,11 +61,13 @@ class Watcher:
 
     def live_rank(self) -> bool:
         """A training process is still running (it may outlive a command that went to the background)."""
-        return any(
-            _alive(_first_event(rank / "events.jsonl").get("pid"))
-            for rank in self.rank_folders()
-            if not (rank / "exit.json").exists()
-        )
+        for rank in self.rank_folders():
+            if (rank / "exit.json").exists():
+                continue
+            start = _first_event(rank / "events.jsonl")
+            if _alive(start.get("pid")) or not start and self.live_candidate():
+                return True
+        return False
 
     def live_candidate(self) -> bool:
         """A Python process that may still begin to train is running."""

@@ -109,13 +109,10 @@ class Parity:
         """All ranks are here together: weights are added up over shards."""
         self.model = model
         named = list(model.named_parameters()) if model is not None else []
-        known = {id(parameter) for _, parameter in named}
-        for number, optimizer in enumerate(optimizers):
-            for place, parameter in enumerate(p for g in optimizer.param_groups for p in g["params"]):
-                if id(parameter) not in known:
+        if model is None:
+            for number, optimizer in enumerate(optimizers):
+                for place, parameter in enumerate(p for g in optimizer.param_groups for p in g["params"]):
                     named.append((f"optimizer{number}.{place}", parameter))
-                    known.add(id(parameter))
-        self.names = {id(parameter): plain_name(name) for name, parameter in named}
         self.dropout = model is not None and has_dropout(model, self.torch)
         with self.torch.no_grad():
             digest = weights_digest(named, self.torch)
@@ -214,6 +211,9 @@ class Parity:
 
     def before_optimizer(self, optimizer: Any) -> None:
         self.updated = True
+        if not self.names and self.model is not None:
+            # Only now: sharded models show whole parameters, other objects, between forward and backward.
+            self.names = {id(p): plain_name(name) for name, p in self.model.named_parameters()}
         named: list[tuple[str, Any]] = []
         for group in optimizer.param_groups:
             for parameter in group["params"]:
