@@ -65,7 +65,7 @@ class Watcher:
             if (rank / "exit.json").exists():
                 continue
             start = _first_event(rank / "events.jsonl")
-            if _alive(start.get("pid")) or not start and self.live_candidate():
+            if _alive(start.get("pid")) or (not start and self.live_candidate()):
                 return True
         return False
 
