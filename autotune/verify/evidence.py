@@ -28,7 +28,7 @@ def parity_evidence(
         arm=arm,
         seed=seed,
         deterministic=deterministic,
-        ranks=[_trimmed(r.parity) for r in ranks if r.parity is not None],
+        ranks=_trimmed([r.parity for r in ranks if r.parity is not None]),
         expected_ranks=observation.expected_ranks,
         precision=_precision(first) if first else "fp32",
         experts=bool(first and first.model and first.model.experts),
@@ -38,12 +38,24 @@ def parity_evidence(
     )
 
 
-def _trimmed(record: ParityRecord) -> ParityRecord:
-    steps = [
-        step if place < KEPT_SKETCHES else step.model_copy(update={"gradient_sketch": {}})
-        for place, step in enumerate(record.steps)
-    ]
-    return record.model_copy(update={"steps": steps})
+def _trimmed(records: list[ParityRecord]) -> list[ParityRecord]:
+    """Sketches of the first steps only, and of other ranks only where they differ from the first rank's."""
+    found = []
+    for place, record in enumerate(records):
+        steps = []
+        for number, step in enumerate(record.steps):
+            same = place > 0 and number < len(records[0].steps)
+            repeated = same and step.gradient_sketch == records[0].steps[number].gradient_sketch
+            keep = number < KEPT_SKETCHES and not repeated
+            steps.append(step if keep else step.model_copy(update={"gradient_sketch": {}}))
+        found.append(record.model_copy(update={"steps": steps}))
+    return found
+
+
+def sketches_of(arm: ParityEvidence, index: int) -> list[dict[str, list[float]]]:
+    """The gradient sketch of the step on each rank; a rank that kept none had the first rank's."""
+    steps = steps_of(arm, index)
+    return [step.gradient_sketch or steps[0].gradient_sketch for step in steps]
 
 
 def _precision(rank: RankObservation) -> Literal["fp64", "fp32", "tf32", "half"]:

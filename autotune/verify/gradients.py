@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from autotune.records.observation import ParityStep
 from autotune.records.verdict import ParityCheck, ParityEvidence
-from autotune.verify.evidence import KEPT_SKETCHES, common_steps, steps_of
+from autotune.verify.evidence import KEPT_SKETCHES, common_steps, sketches_of, steps_of
 from autotune.verify.tolerance import (
     FLOORS,
     GRADIENT_NOISE_FACTOR,
@@ -122,17 +121,17 @@ def check_gradients(
 def _triples(baseline: ParityEvidence, repeat: ParityEvidence, candidate: ParityEvidence) -> list[_Triple]:
     found = []
     for place, index in enumerate(common_steps(baseline, repeat, candidate)[:KEPT_SKETCHES]):
-        ranks = zip(*(steps_of(arm, index) for arm in (baseline, repeat, candidate)), strict=False)
-        for rank, steps in enumerate(ranks):
-            first, again, other = (_sketch(step) for step in steps)
+        ranks = zip(*(sketches_of(arm, index) for arm in (baseline, repeat, candidate)), strict=False)
+        for rank, sketches in enumerate(ranks):
+            first, again, other = (_plain_names(sketch) for sketch in sketches)
             if first and again:
                 spot = f"step {index}" + (f", rank {rank}" if len(baseline.ranks) > 1 else "")
                 found.append(_Triple(place, spot, first, again, other))
     return found
 
 
-def _sketch(step: ParityStep) -> Sketch:
-    return {_WRAPPERS.sub("", name): values for name, values in step.gradient_sketch.items() if values}
+def _plain_names(sketch: Sketch) -> Sketch:
+    return {_WRAPPERS.sub("", name): values for name, values in sketch.items() if values}
 
 
 def _missing(first: Sketch, other: Sketch) -> str:

@@ -202,8 +202,6 @@ def fate(observation: Observation, trial: Trial, wanted: int) -> tuple[TrialOutc
         job_failed(observation) and not enough
     ):
         return "crashed", failure_sentence(observation)
-    if trial.ranks < observation.expected_ranks:
-        return "crashed", f"{trial.ranks} of {observation.expected_ranks} ranks took training steps"
     if killed and not enough and observation.stop_reason is None:
         return "crashed", f"rank {killed[0].rank} was killed after {len(killed[0].steps)} steps"
     if trial.purpose == "parity" or trial.purpose == "live":

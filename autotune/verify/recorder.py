@@ -48,6 +48,7 @@ class Recorder:
             Progress(request.purpose, done + 1, max(planned, done + 1), detail, self.minutes_left())
         )
         observation, trial = self.bench.run(request, self.minutes_left())
+        trial = self._all_ranks(request.arm, trial)
         self.session.trials.append(trial)
         self._remember(request.arm, observation, trial)
         if trial.outcome == "finished":
@@ -58,6 +59,14 @@ class Recorder:
         if not (may_retry and trial.outcome == "no-steady-state"):
             raise Ended
         return observation, trial
+
+    def _all_ranks(self, arm: Arm, trial: Trial) -> Trial:
+        """A candidate on fewer ranks than the baseline has lost some, whatever the launcher said."""
+        before = max((t.ranks for t in self.session.trials if t.arm == self.arms[0].name), default=0)
+        if arm is self.arms[0] or trial.outcome != "finished" or trial.ranks >= before:
+            return trial
+        reason = f"only {trial.ranks} of {before} ranks took training steps"
+        return trial.model_copy(update={"outcome": "crashed", "reason": reason})
 
     def _baseline_failed(self, observation: Observation, trial: Trial) -> None:
         """A baseline without steps stops everything; one that does not settle is an outcome."""

@@ -224,6 +224,18 @@ def test_failures_of_the_candidate_are_different_outcomes(
     assert recompute(verdict) == verdict
 
 
+def test_a_lost_rank_is_a_crash_of_the_candidate(tmp_path: Path) -> None:
+    def two(spec: LaunchSpec, seen: Observation) -> Observation:
+        other = seen.ranks[0].model_copy(update={"rank": 1})
+        if spec.command[1] == "fast.py":
+            other = other.model_copy(update={"steps": []})
+        return seen.model_copy(update={"ranks": [seen.ranks[0], other], "expected_ranks": 2})
+
+    replay = Replay({"slow.py": 100, "fast.py": 40}, change=two)
+    verdict = run_comparison(arms(), folder=tmp_path, options=VerifyOptions(tier=None), launch=replay)
+    assert verdict.outcome == "candidate-crashed" and "only 1 of 2 ranks" in verdict.sentence
+
+
 def test_a_launch_that_did_not_settle_is_tried_once_more(tmp_path: Path) -> None:
     tried: list[str] = []
 

@@ -44,14 +44,20 @@ def test_removed_sleep_is_faster_and_trains_the_same(tmp_path: Path) -> None:
     assert recompute(stored) == stored
 
 
-def test_another_learning_rate_is_caught_before_timing(tmp_path: Path) -> None:
-    verdict = compare(tmp_path, arm("baseline"), arm("patched", "--lr", "1.1e-3"), tier="numeric")
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for comparisons of the same baseline: its launches are made once."""
+    return tmp_path_factory.mktemp("verify")
+
+
+def test_another_learning_rate_is_caught_before_timing(shared: Path) -> None:
+    verdict = compare(shared, arm("baseline"), arm("patched", "--lr", "1.1e-3"), tier="numeric")
     assert verdict.outcome == "parity-broken", verdict.sentence
     assert not [trial for trial in verdict.trials if trial.purpose == "timing"]
 
 
-def test_a_crash_of_the_candidate_is_its_outcome(tmp_path: Path) -> None:
-    verdict = compare(tmp_path, arm("baseline"), arm("patched", "--crash-at", "3"), tier="numeric")
+def test_a_crash_of_the_candidate_is_its_outcome(shared: Path) -> None:
+    verdict = compare(shared, arm("baseline"), arm("patched", "--crash-at", "3"), tier="numeric")
     assert verdict.outcome == "candidate-crashed" and "planted crash" in verdict.sentence
 
 
