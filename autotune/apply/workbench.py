@@ -68,13 +68,13 @@ def sites_of(step: FixStep, target: Target, wanted: Sequence[str] = ()) -> list[
         for s in target.sites
         if s.kind == kind and (not patterns or any(re.search(p, s.callee) for p in patterns))
     ]
+    fitting = _of_training(fitting, target)
     editable = [s for s in fitting if s.editable]
     if fitting and not editable:
         first = fitting[0]
         raise EditRefused(
             f"the call of {first.callee} is made by library code (reached from {first.file}:{first.line})"
         )
-    editable = _of_training(editable, target)
     if any(s.id in wanted for s in editable):
         editable = [s for s in editable if s.id in wanted]
     if not editable:
@@ -84,12 +84,22 @@ def sites_of(step: FixStep, target: Target, wanted: Sequence[str] = ()) -> list[
 
 
 def _of_training(sites: list[Site], target: Target) -> list[Site]:
-    """Loaders and optimizers that take part in the training steps, where that is known."""
+    """Loaders and optimizers that take part in the training steps, where that is known.
+
+    What a library made anew out of the user's own (`accelerator.prepare`) stands for all of the user's.
+    """
+    if not sites or sites[0].kind not in ("loader", "optimizer_create"):
+        return sites
     ranks = target.observation.ranks
     used = {loader.site for rank in ranks for loader in rank.loaders}
     used |= {optimizer.site for rank in ranks for optimizer in rank.optimizers}
     training = [s for s in sites if s.id in used]
-    return training if training and sites[0].kind in ("loader", "optimizer_create") else sites
+    if any(s.editable for s in training):
+        return training
+    remade = [s for s in training if s.detail.get("written") == "prepare"]
+    if remade and any(s.editable for s in sites):
+        return [s for s in sites if s.editable]
+    return training or sites
 
 
 def _list(value: object) -> list[object]:

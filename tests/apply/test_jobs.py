@@ -21,6 +21,12 @@ from autotune.records.sites import Site
 
 pytestmark = pytest.mark.job
 JOBS = Path(__file__).resolve().parents[1] / "scripts" / "apply"
+TRAINER_STEP = fix_step(
+    "insert_after",
+    at="trainer_create",
+    template="{target}.data_collator = autotune_packed_batches.flatten({target}.data_collator)\n"
+    "autotune_packed_batches.attend_per_example({target}.model)",
+)
 CREATE = "AutoModelForCausalLM.from_config"
 LOADER = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn")
 
@@ -113,15 +119,15 @@ def test_trainer(project: Path) -> None:
     sites = [
         site_in(script, "Log", kind="trainer_create", callee="trainer.Log"),
         site_in(script, "TrainingArguments", kind="carrier", callee="transformers.TrainingArguments"),
-        site_in(script, "from_config", kind="model_create", callee=CREATE),
     ]
-    loader_step = fix_step(
-        "wrap_argument",
-        at="trainer_create",
-        argument="data_collator",
-        template="autotune_packed_batches.flatten({original})",
-    )
     carrier_step = fix_step("set_keyword", at="carrier", keywords={"optim": '"adamw_torch_fused"'})
-    how = fix(PACK.steps[0], loader_step, PACK.steps[2], carrier_step, surface="shim")
+    how = fix(PACK.steps[0], TRAINER_STEP, carrier_step, surface="shim")
     baseline, patched = both_arms(project, [sys.executable, "trainer.py"], sites, how)
     compare(baseline, patched, {"trainer": 4})
+
+
+def test_trl(project: Path) -> None:
+    sites = [site_in(project / "sft.py", "Log", kind="trainer_create", callee="sft.Log")]
+    how = fix(PACK.steps[0], TRAINER_STEP, surface="shim")
+    baseline, patched = both_arms(project, [sys.executable, "sft.py"], sites, how)
+    compare(baseline, patched, {"sft": 4})

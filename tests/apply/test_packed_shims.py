@@ -255,6 +255,18 @@ def test_checkpointing_agrees(batches: Any) -> None:
     assert torch.allclose(gradients(model, model(**first).loss + model(**second).loss), reference, atol=1e-6)
 
 
+def test_adapters_around_the_model(batches: Any) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(tiny("llama"), LoraConfig(target_modules=["q_proj"], task_type="CAUSAL_LM"))
+    before = model(**pad(examples())).loss
+    reference = gradients(model, before)
+    assert batches.attend_per_example(model) is model
+    after = model(**batches.flatten(pad)(examples())).loss
+    assert abs(after.item() - before.item()) < 1e-5
+    assert torch.allclose(gradients(model, after), reference, atol=1e-5)
+
+
 def test_unsupported_attention_is_refused(attention: Any) -> None:
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(
