@@ -166,8 +166,8 @@ class RankEvents:
             startup_s = self.first_backward_s - float(boot_s)
         trace_file = self.trace.get("trace_file")
         steps = [
-            step.model_copy(update={"device_ms": self.device_ms[step.index]})
-            if step.index in self.device_ms
+            step.model_copy(update={"duration_ms": on_device, "host_ms": step.duration_ms})
+            if (on_device := self.device_ms.get(step.index)) is not None
             else step
             for step in self.steps
         ]

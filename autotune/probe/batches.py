@@ -47,10 +47,13 @@ class Batch:
     source: Any = None  # the loader it came from
 
 
-def describe(batch: Any, torch: Any, pad_id: int | None = None, ends_texts: bool = False) -> Batch | None:
+def describe(
+    batch: Any, torch: Any, pad_id: int | None = None, ends_texts: bool = False, detailed: bool = True
+) -> Batch | None:
     """Describe a batch of any usual form: mapping, BatchEncoding, (named) tuple, list, object, tensor.
 
-    `ends_texts`: the pad id also ends every text, so the first one of a run is real.
+    `ends_texts`: the pad id also ends every text, so the first one of a run is real. Not `detailed`: only the
+    counts, without the lengths of the examples and the side of the padding.
     """
     named, others = _named(batch, torch)
     if not named:
@@ -76,8 +79,11 @@ def describe(batch: Any, torch: Any, pad_id: int | None = None, ends_texts: bool
         mask = None
     positions = named.get("position_ids")
     if positions is not None and positions.device.type == "cpu" and positions.dim() >= 2:
-        _count_packed(result, positions, mask, torch)
-    if result.real is None:
+        _count_packed(result, positions, mask, torch, detailed)
+    if result.real is None and mask is not None and not detailed:
+        result.real = int(torch.count_nonzero(mask))
+        result.mask_all_ones = result.real == result.tokens
+    elif result.real is None:
         _count_real(result, ids, mask, pad_id, ends_texts)
     _count_supervised(result, named, ids_key, ids)
     return result
@@ -129,12 +135,17 @@ def _ids_key(named: dict[str, Any]) -> str | None:
     return None
 
 
-def _count_packed(result: Batch, positions: Any, mask: Any, torch: Any) -> None:
+def _count_packed(result: Batch, positions: Any, mask: Any, torch: Any, detailed: bool) -> None:
     """Rows in which position ids start again hold several examples and no padding between them."""
     rows = positions[0] if positions.dim() == 3 else positions
     drops = rows[:, 1:] <= rows[:, :-1]
-    result.restarts = bool(drops.any())
+    restarts = int(torch.count_nonzero(drops))
+    result.restarts = restarts > 0
     if not result.restarts or mask is not None:
+        return
+    result.real = result.tokens
+    result.examples = rows.shape[0] + restarts
+    if not detailed:
         return
     starts = torch.cat([torch.ones_like(drops[:, :1]), drops], dim=1)
     lengths: list[int] = []
@@ -142,8 +153,6 @@ def _count_packed(result: Batch, positions: Any, mask: Any, torch: Any) -> None:
         begins = [*row.nonzero().flatten().tolist(), row.numel()]
         lengths += [end - begin for begin, end in itertools.pairwise(begins)]
     result.lengths = lengths[:_MOST_LENGTHS]
-    result.examples = len(lengths)
-    result.real = result.tokens
 
 
 def _count_real(result: Batch, ids: Any, mask: Any, pad_id: int | None, ends_texts: bool) -> None:

@@ -33,7 +33,8 @@ def _kernel_built(original: Any, args: Any, kwargs: Any, result: Any, elapsed_ns
     _built_total += 1
 
 
-def _graphs() -> int | None:
+def graphs() -> int | None:
+    """Graphs torch.compile has made so far; None when it was never used."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     if utils is None:
         return None
@@ -43,11 +44,11 @@ def _graphs() -> int | None:
 def step_ended(index: int) -> bool:
     """True when something was compiled during the step that ended."""
     global _graphs_before, _graphs_first, _built, _steps_with
-    graphs = _graphs()
-    compiled = _built > 0 or (graphs is not None and graphs != (_graphs_before or 0))
-    _graphs_before = graphs
+    made = graphs()
+    compiled = _built > 0 or (made is not None and made != (_graphs_before or 0))
+    _graphs_before = made
     if index == 1:
-        _graphs_first = graphs or 0
+        _graphs_first = made or 0
     _built = 0
     _steps_with += compiled
     return compiled
@@ -55,11 +56,11 @@ def step_ended(index: int) -> bool:
 
 def counters() -> dict[str, float]:
     found: dict[str, float] = {"compile_steps": float(_steps_with)}
-    graphs = _graphs()
-    if graphs is not None:
+    made = graphs()
+    if made is not None:
         utils: Any = sys.modules["torch._dynamo.utils"]
-        found["compiled_graphs"] = float(graphs)
-        found["recompiles"] = float(graphs - (_graphs_first or 0))
+        found["compiled_graphs"] = float(made)
+        found["recompiles"] = float(made - (_graphs_first or 0))
         found["graph_breaks"] = float(sum(utils.counters["graph_break"].values()))
     if _built_total:
         found["triton_builds"] = float(_built_total)

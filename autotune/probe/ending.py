@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import re
 import sys
@@ -14,6 +15,7 @@ from .core import call_parity, core
 real_os_exit = os._exit
 _done = False
 _error: BaseException | None = None
+_exit_code = 0  # of the last sys.exit
 
 # Values that look like credentials never reach a file.
 _SECRET = re.compile(
@@ -25,6 +27,15 @@ def install() -> None:
     atexit.register(_at_exit)
     os._exit = _os_exit  # type: ignore[assignment]
     previous = sys.excepthook
+    real_exit = sys.exit
+
+    @functools.wraps(real_exit)
+    def leave(status: Any = None, /) -> Any:
+        global _exit_code
+        _exit_code = status if isinstance(status, int) else 0 if status is None else 1
+        real_exit(status)
+
+    sys.exit = leave
 
     def excepthook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> Any:
         note_error(value)
@@ -71,11 +82,13 @@ def finish(status: str, code: int | None = None) -> None:
         core.sink.flush()
         return
     _done = True
-    from . import report
+    from . import evaluation, report, tracing
     from .steps import steps
 
     try:
+        tracing.abandon()
         steps.finish()
+        evaluation.over()
     except Exception:
         core.sink.fault("last step")
     if status != "stopped":
@@ -87,8 +100,8 @@ def finish(status: str, code: int | None = None) -> None:
         text = clean(f"{type(error).__name__}: {error}")
         if out_of_memory(error):
             core.emit("out_of_memory", {"error": text})
-    elif code:
-        status, text = "exception", f"os._exit({code})"
+    elif status == "completed" and (code or _exit_code):
+        status, text = "exception", f"the process ended itself with exit code {code or _exit_code}"
     report.at_end()
     core.sink.sync()
     core.sink.write_json(
@@ -110,6 +123,7 @@ def _at_exit() -> None:
         finish("completed")
     except Exception:
         core.sink.fault("finish at exit")
+    core.active = False  # what runs from here on may find modules taken down
 
 
 def _os_exit(code: int) -> None:

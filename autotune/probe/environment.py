@@ -58,6 +58,9 @@ def collect() -> dict[str, Any]:
         "cpu_cores": cpu_cores(),
         "interpreter": sys.executable or "",
     }
+    kernels: Any = sys.modules.get(f"{__package__}.kernel_facts")
+    if kernels is not None:
+        found["broken_packages"] = kernels.broken_packages()
     if torch is not None:
         found["cpu_threads"] = torch.get_num_threads()
         found.update(_device(torch))

@@ -11,7 +11,7 @@ import sys
 import weakref
 from typing import Any
 
-from . import batches, models, sites
+from . import batches, compile_watch, models, sites
 from .core import call_parity, core, hook
 
 _CALLS = 4  # training calls that are described
@@ -92,6 +92,20 @@ def _remove() -> None:
     for handle in _handles:
         handle.remove()
     _handles.clear()
+
+
+def descend(torch: Any) -> None:
+    """A step passed and the watched module was not called (a LightningModule, say): watch its largest part.
+
+    Not when something is compiled: the call may run inside a graph, and moving hooks would compile it again.
+    """
+    model = _watched() if _watched is not None else None
+    if _seen or not _handles or model is None or compile_watch.graphs():
+        return
+    parts = [module for module in model.children() if any(p.requires_grad for p in module.parameters())]
+    if parts:
+        _remove()
+        watch(torch, max(parts, key=lambda module: sum(p.numel() for p in module.parameters())))
 
 
 def no_loader() -> None:

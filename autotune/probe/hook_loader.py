@@ -67,7 +67,9 @@ def _next(torch: Any, base: Any) -> None:
             steps.loaded(None, wait_ns, evaluation=True)
             return
         models.before_training(torch)
-        described = batches.describe(batch, torch, *models.padding())
+        known = _records.get(loader) if loader is not None else None
+        detailed = known is None or len(known["example_lengths"]) < _MOST_LENGTHS
+        described = batches.describe(batch, torch, *models.padding(), detailed)
         if described is not None:
             described.source = loader
         call_parity("batch", batch)

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import frames, sites
 from .core import core, hook
-from .wrapping import _MARK
+from .wrapping import _MARK, observe
 
 _METHODS = (
     "item",
@@ -33,6 +33,10 @@ def install(torch: Any) -> None:
         original = getattr(torch.Tensor, name, None)
         if original is not None and not getattr(original, _MARK, False):
             setattr(torch.Tensor, name, _reader(torch, name, original))
+    if torch.cuda.is_available():
+        for name in ("to", "cuda"):
+            setattr(torch.Tensor, name, _mover(torch, name, getattr(torch.Tensor, name)))
+        observe(torch.cuda, "synchronize", after=_synchronised)
 
 
 def _reader(torch: Any, name: str, original: Any) -> Any:
@@ -48,6 +52,59 @@ def _reader(torch: Any, name: str, original: Any) -> Any:
 
     setattr(read, _MARK, True)
     return read
+
+
+def _mover(torch: Any, name: str, original: Any) -> Any:
+    """`.to` and `.cuda` in user code: a copy from a device waits for it, one to a device is a transfer."""
+    compiling = torch.compiler.is_compiling
+    is_user = frames.is_user
+    here = sys._getframe
+
+    @functools.wraps(original)
+    def move(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if core.rank is None or compiling() or not is_user(here(1).f_code.co_filename):
+            return original(self, *args, **kwargs)
+        start = perf_counter_ns()
+        result = original(self, *args, **kwargs)
+        if result is not self:
+            _moved(name, self, result, kwargs, here(1), perf_counter_ns() - start)
+        return result
+
+    setattr(move, _MARK, True)
+    return move
+
+
+@hook
+def _moved(name: str, before: Any, after: Any, kwargs: Any, frame: Any, elapsed_ns: int) -> None:
+    source, target = before.device.type, after.device.type
+    if source == target:
+        return
+    if target == "cpu":
+        _note(name, before, frame, elapsed_ns)
+        return
+    detail = {
+        "device": target,
+        "elements": before.numel(),
+        "pinned": before.is_pinned(),
+        "non_blocking": bool(kwargs.get("non_blocking", False)),
+    }
+    sites.record("to_device", f"torch.Tensor.{name}", frame=frame, detail=detail, elapsed_ns=elapsed_ns)
+
+
+def _synchronised(original: Any, args: Any, kwargs: Any, result: Any, elapsed_ns: int) -> None:
+    global reads, wait_ns
+    if core.rank is None:
+        return
+    seen = sites.record(
+        "device_read",
+        "torch.cuda.synchronize",
+        detail={"device": "cuda"},
+        only="direct",
+        elapsed_ns=elapsed_ns,
+    )
+    if seen is not None:
+        reads += 1
+        wait_ns += elapsed_ns
 
 
 def _timed(name: str, original: Any, tensor: Any, args: Any, kwargs: Any, frame: Any) -> Any:

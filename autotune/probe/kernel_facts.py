@@ -131,6 +131,11 @@ def import_error(package: str) -> str | None:
     return _errors[package]
 
 
+def broken_packages() -> dict[str, str]:
+    """Packages that are installed and whose import failed, with the error."""
+    return {package: error for package, error in _errors.items() if error}
+
+
 def _try_import(package: str) -> str | None:
     if package in sys.modules:
         return None

@@ -85,7 +85,8 @@ def _dataset(dataset: Any) -> dict[str, Any]:
     }
     if record["file"]:
         record["guarded"] = _is_guarded(record["file"])
-    known = _arguments.get(dataset)
+    # a plain list of examples takes no weak reference, and nobody constructed it with arguments
+    known = _arguments.get(dataset) if getattr(kind, "__weakrefoffset__", 0) else None
     if known is not None:
         _bound(kind, known, record)
     try:

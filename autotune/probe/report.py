@@ -27,7 +27,7 @@ from .core import core
 from .steps import steps
 
 _EVERY = 16  # steps between reports of what grows
-_NO_LOADER_AFTER = 2  # steps without a DataLoader batch
+_DESCENTS = 3  # levels of wrappers below which the called model is looked for
 
 
 def at_boundary(index: int, window_began: bool, done: bool) -> None:
@@ -37,11 +37,14 @@ def at_boundary(index: int, window_began: bool, done: bool) -> None:
     """
     torch: Any = sys.modules["torch"]
     forward_calls.poll()
+    if index <= _DESCENTS:
+        forward_calls.descend(torch)
     if index == 1:
-        environment.report()
         fingerprint()
     if index in (1, 3) or done:
         whole(torch)
+    if index == 1:
+        environment.report()
     if done:
         _recipe()
     if index in (1, 2) or window_began or done or (index % _EVERY == 0 and core.settings.mode == "watch"):

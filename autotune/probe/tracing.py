@@ -24,6 +24,7 @@ _ended = 0  # steps ended since the start
 _skip = 0  # micro-batches of the profiled step left out at its beginning
 _micro_batches = 1
 _note = ""
+_abandoned = False
 
 
 def start(steps: int, typical_s: float, micro_batches: int) -> None:
@@ -93,6 +94,15 @@ def step() -> None:
         _advance("stop")
 
 
+def abandon() -> None:
+    """The job ends inside the window: an active profiler would bring the interpreter's exit down."""
+    global _abandoned
+    if _profiler is not None:
+        _abandoned = True
+        _advance("stop")
+        core.emit("note", {"text": "the job ended inside the profiled window: no trace was recorded"})
+
+
 def _advance(action: str) -> None:
     global _profiler
     try:
@@ -109,7 +119,7 @@ def _advance(action: str) -> None:
 def _export(profiler: Any) -> None:
     """Write the trace under a temporary name first: a reader sees all of it or nothing."""
     folder = core.sink.folder
-    if folder is None:
+    if folder is None or _abandoned:
         return
     from .steps import steps
 

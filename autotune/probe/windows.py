@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from . import stop, tracing
+from . import device_clock, progress, stop, tracing
 from .core import call_parity, core
 
 _LEAD = 4  # steps between rank 0's decision and its effect: more than ranks can be apart
@@ -36,7 +36,6 @@ class _Plan:
 _plan: _Plan | None = None
 _recent: list[float] = []
 _marked: set[str] = set()
-_last_progress = 0.0
 
 
 def tags(index: int) -> set[str]:
@@ -60,10 +59,10 @@ def boundary(index: int, duration_s: float, step_tags: set[str], micro_batches: 
     if mode in ("profile", "timing"):
         _advance(index, micro_batches)
     last = _last_step()
-    _progress(index, last)
+    progress.show(index, last, tags(index), _typical())
     from . import report
 
-    report.at_boundary(index, len(_marked) > marked, done=last is not None and index >= last)
+    report.at_boundary(index, len(_marked) > marked, done=index == last)
     core.sink.flush()
     if index == last and index >= 1 and core.settings.mode != "parity":
         _mark("done", index)
@@ -154,6 +153,7 @@ def _mark(name: str, index: int) -> None:
         return
     _marked.add(name)
     synchronise()
+    device_clock.collect()
     core.emit("window", {"name": name, "begins_after": index, "synced_s": time.perf_counter()})
 
 
@@ -161,25 +161,3 @@ def synchronise() -> None:
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
-
-
-def _progress(index: int, last: int | None) -> None:
-    global _last_progress
-    rank = core.rank
-    now = time.monotonic()
-    if rank is None or rank.rank != 0 or (now - _last_progress < 0.5 and index != last):
-        return
-    _last_progress = now
-    tag = tags(index)
-    phase = "warm-up" if "warmup" in tag else "profiling" if "profiled" in tag else "timing"
-    core.sink.write_json(
-        "progress.json",
-        {
-            "step": index,
-            "of": last,
-            "phase": phase,
-            "step_ms": round(_typical() * 1e3, 3) or None,
-            "world_size": rank.world_size,
-        },
-        core.settings.raw,
-    )

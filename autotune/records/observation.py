@@ -33,7 +33,7 @@ class StepRecord(Record):
     loader_wait_ms: float | None = None
     optimizer_ms: float | None = None
     hook_ms: float = 0.0  # time spent in our own hooks, part of duration_ms
-    device_ms: float | None = None  # the same step by the device's clock; the host can run ahead of it
+    host_ms: float | None = None  # set when duration_ms was taken by the device's clock: the host runs ahead
     tags: list[StepTag] = Field(default_factory=list)
 
 
