@@ -47,14 +47,14 @@ def deliver(job: PatchedJob, *, run: Path, in_place: bool = False, write: bool =
     tree that is not clean; FilesError when a place cannot be written.
     """
     folder = run.resolve() / "patched"
+    applied = _applied(run)
     if write:
-        _refuse_second(run)
+        _refuse_second(run, applied)
         for file in job.files:
             _refuse_changed(file)
     mode = _mode(job, in_place)
     if in_place and write:
         _refuse_unclean(job)
-    write_text(folder / DIFF, diff_of(job))
     plan = _files(job, mode, folder)
     renamed = {source: Path(made.path) for source, made, _ in plan if made.action == "created" and source}
     manifest = Manifest(
@@ -71,7 +71,9 @@ def deliver(job: PatchedJob, *, run: Path, in_place: bool = False, write: bool =
     )
     if write:
         _write(plan, run.resolve())
-    write_record(folder / MANIFEST, manifest)
+    if applied is None:  # what is applied keeps its manifest: it is the way back
+        write_text(folder / DIFF, diff_of(job))
+        write_record(folder / MANIFEST, manifest)
     return manifest
 
 
@@ -240,15 +242,19 @@ def _put(place: Path, content: bytes, like: str | None = None) -> None:
         raise FilesError(fault.strerror or str(fault), where=str(place)) from fault
 
 
-def _refuse_second(run: Path) -> None:
+def _applied(run: Path) -> Manifest | None:
+    """The manifest of what is applied now."""
     path = run.resolve() / "patched" / MANIFEST
-    if path.exists():
-        there = read_record(path, Manifest)
-        if there.written:
-            where = there.files[0].path if there.files else run.name
-            raise InputError(
-                "this run is applied already", where=where, hint="autotune apply --revert takes it back"
-            )
+    there = read_record(path, Manifest) if path.exists() else None
+    return there if there is not None and there.written else None
+
+
+def _refuse_second(run: Path, applied: Manifest | None) -> None:
+    if applied is not None:
+        where = applied.files[0].path if applied.files else run.name
+        raise InputError(
+            "this run is applied already", where=where, hint="autotune apply --revert takes it back"
+        )
 
 
 def _refuse_changed(file: EditedFile) -> None:

@@ -103,6 +103,7 @@ def test_one_edited_script_becomes_a_sibling_that_runs_alone(project: Path) -> N
     assert read_record(run / "patched" / "manifest.json", Manifest) == manifest
     with pytest.raises(InputError, match=r"main_autotuned\.py: this run is applied already; .*--revert"):
         deliver(job, run=run)
+    assert not deliver(job, run=run, write=False).written, "looking again must not lose the way back"
     assert revert(run) == [str(project / "main_autotuned.py")]
     assert snapshot(project) == before
     with pytest.raises(InputError, match="nothing of this run is applied"):

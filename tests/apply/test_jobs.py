@@ -126,6 +126,7 @@ def test_trainer(project: Path) -> None:
     compare(baseline, patched, {"trainer": 4})
 
 
+@pytest.mark.full
 def test_trl(project: Path) -> None:
     sites = [site_in(project / "sft.py", "Log", kind="trainer_create", callee="sft.Log")]
     how = fix(PACK.steps[0], TRAINER_STEP, surface="shim")
