@@ -19,11 +19,11 @@ printf '%s\n' \
   "after:  13,015 useful tokens/s (522 ms a step, unprofiled)"
 
 say "2. A newcomer's fine-tuning job, one process"
-autotune optimize --runs-dir "$runs" -- python examples/chat_sft/train.py --epochs 1
+autotune optimize --steps 8 --runs-dir "$runs" -- python examples/chat_sft/train.py --epochs 1
 autotune apply --runs-dir "$runs"
 
 say "3. The same job under torchrun: FSDP2, two ranks"
-autotune optimize --runs-dir "$runs" -- torchrun --nproc-per-node 2 examples/chat_sft/train.py --epochs 1
+autotune optimize --steps 8 --runs-dir "$runs" -- torchrun --nproc-per-node 2 examples/chat_sft/train.py --epochs 1 --max-length 768
 
 say "4. The same job written well: nothing to do"
 autotune analyze --quiet --runs-dir "$runs" -- python examples/tuned/train.py --epochs 1 | head -n 3

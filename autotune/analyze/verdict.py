@@ -10,9 +10,10 @@ def verdict_sentence(
     facts: FactSheet, findings: list[Finding], undecided: list[Undecided], passed: list[Passed]
 ) -> str:
     """Symptom, cause and what mending it is worth; or that nothing was found, and how much was checked."""
-    causes = [f for f in findings if f.explained_by is None and f.severity != "info"]
+    causes = [f for f in findings if f.explained_by is None and f.severity not in ("info", "low")]
     if not causes:
-        return _healthy(facts, undecided, passed)
+        small = sum(f.severity == "low" for f in findings)
+        return _healthy(facts, small, undecided, passed)
     lead = causes[0]
     title = lead.title[0].lower() + lead.title[1:] if not _starts_with_name(lead.title) else lead.title
     symptom = _symptom(facts, lead, findings)
@@ -40,7 +41,7 @@ def _symptom(facts: FactSheet, lead: Finding, findings: list[Finding]) -> str:
     return ""
 
 
-def _healthy(facts: FactSheet, undecided: list[Undecided], passed: list[Passed]) -> str:
+def _healthy(facts: FactSheet, small: int, undecided: list[Undecided], passed: list[Passed]) -> str:
     if facts.value("run.is_training") is False:
         return (
             "This is not a training job: no backward pass and no optimizer step was seen, so no rule applies."
@@ -53,6 +54,8 @@ def _healthy(facts: FactSheet, undecided: list[Undecided], passed: list[Passed])
         sentence += f", {100 * mfu:.0f} % of the device's peak is reached"
     elif isinstance(busy, float):
         sentence += f", the GPU is busy {100 * busy:.0f} % of the step"
+    if small:
+        sentence += f"; {small} finding{'s' if small > 1 else ''} worth less than 3 %"
     if undecided:
         sentence += f"; {len(undecided)} could not be decided"
     return sentence + "."
