@@ -55,7 +55,7 @@ def deliver(job: PatchedJob, *, run: Path, in_place: bool = False, write: bool =
     mode = _mode(job, in_place)
     if in_place and write:
         _refuse_unclean(job)
-    plan = _files(job, mode, folder)
+    plan = _files(job, mode, folder if write else None)
     renamed = {source: Path(made.path) for source, made, _ in plan if made.action == "created" and source}
     manifest = Manifest(
         run=run.name,
@@ -69,11 +69,15 @@ def deliver(job: PatchedJob, *, run: Path, in_place: bool = False, write: bool =
         written=write,
         steps_by_hand=_by_hand(job, mode, [made for _, made, _ in plan]),
     )
-    if write:
-        _write(plan, run.resolve())
     if applied is None:  # what is applied keeps its manifest: it is the way back
         write_text(folder / DIFF, diff_of(job))
         write_record(folder / MANIFEST, manifest)
+    if write:
+        try:
+            _write(plan, run.resolve())
+        except BaseException:
+            write_record(folder / MANIFEST, manifest.model_copy(update={"written": False, "files": []}))
+            raise
     return manifest
 
 
@@ -85,7 +89,7 @@ def revert(run: Path) -> list[str]:
         raise InputError("nothing of this run is applied", where=run.name)
     for file in manifest.files:
         place = Path(file.path)
-        if place.exists() and digest(place.read_bytes()) != file.sha256_after:
+        if place.exists() and digest(place.read_bytes()) not in (file.sha256_after, _before(file)):
             raise InputError(
                 "this file was edited after it was written", where=file.path, hint="move it away first"
             )
@@ -100,6 +104,11 @@ def revert(run: Path) -> list[str]:
             done.append(file.path)
     write_record(path, manifest.model_copy(update={"written": False, "files": []}))
     return done
+
+
+def _before(file: ManifestFile) -> str | None:
+    """Digest of a changed file that was not reached before the writing broke off."""
+    return file.sha256_before if file.action == "changed" else None
 
 
 def command_line(job: PatchedJob, renamed: dict[str, Path]) -> str:
@@ -180,7 +189,8 @@ def _renamed_word(word: str, cwd: Path, renamed: dict[str, Path]) -> str:
 _Planned = tuple[str, ManifestFile, bytes]  # user's file ("" for none), record, content
 
 
-def _files(job: PatchedJob, mode: Mode, folder: Path) -> list[_Planned]:
+def _files(job: PatchedJob, mode: Mode, backups: Path | None) -> list[_Planned]:
+    """What to write where; originals that will change are copied into `backups` first."""
     if mode == "patch":
         content = diff_of(job).encode("utf-8")
         name = (_script(job) or Path(job.original_cwd) / "job").stem + f"{SUFFIX}.patch"
@@ -195,7 +205,8 @@ def _files(job: PatchedJob, mode: Mode, folder: Path) -> list[_Planned]:
         backup = None
         if mode == "in-place" and not new:
             backup = f"patched/before/{len(out)}-{original.name}"
-            _put(folder / "before" / f"{len(out)}-{original.name}", original.read_bytes())
+            if backups is not None:
+                _put(backups / "before" / f"{len(out)}-{original.name}", original.read_bytes())
         record = ManifestFile(
             path=str(place),
             action="changed" if backup else "created",
