@@ -34,8 +34,7 @@ def read_observation(
     stop_reason: str | None = None,
 ) -> Observation:
     """`started_s`: monotonic clock when the command was started; it makes start-up times count from there."""
-    found, more_notes = _rank_folders(folder / "raw")
-    parsed = [RankEvents.read(path, number) for number, path in found]
+    parsed, more_notes = _ranks(folder / "raw")
     ranks = [events.observation(folder, started_s) for events in parsed]
     first = parsed[0] if parsed else None
     guards = [guard for events in parsed for guard in events.guards]
@@ -72,22 +71,21 @@ def hello_files(folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda hello: float(hello.get("at_s", 0.0)))
 
 
-def _rank_folders(raw: Path) -> tuple[list[tuple[int, Path]], list[str]]:
-    """One folder per rank: where several processes claimed a rank, the one with the most events."""
-    candidates: dict[int, list[Path]] = {}
+def _ranks(raw: Path) -> tuple[list[RankEvents], list[str]]:
+    """One per rank: where several processes claimed a rank, the one with the most steps."""
+    candidates: dict[int, list[RankEvents]] = {}
     if raw.is_dir():
         for path in sorted(raw.iterdir()):
             match = _RANK_FOLDER.match(path.name)
             if match and (path / "events.jsonl").is_file():
-                candidates.setdefault(int(match.group(1)), []).append(path)
-    notes = []
-    chosen = []
-    for number, paths in sorted(candidates.items()):
-        if len(paths) > 1:
-            notes.append(
-                f"{len(paths)} processes trained as rank {number}; the one with the most steps is used"
-            )
-        chosen.append((number, max(paths, key=lambda p: (p / "events.jsonl").stat().st_size)))
+                number = int(match.group(1))
+                candidates.setdefault(number, []).append(RankEvents.read(path, number))
+    notes = [
+        f"{len(claims)} processes trained as rank {number}; the one with the most steps is used"
+        for number, claims in sorted(candidates.items())
+        if len(claims) > 1
+    ]
+    chosen = [max(claims, key=lambda events: len(events.steps)) for _, claims in sorted(candidates.items())]
     return chosen, notes
 
 

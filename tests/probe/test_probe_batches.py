@@ -1,0 +1,108 @@
+"""Counting tokens of batches whose truth is written beside them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from autotune.probe import batches  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    batches._tail_ids.clear()
+
+
+def rows(lengths: list[int], pad: int = 0, left: bool = False) -> torch.Tensor:
+    """Rows of ids 5, 6, 7 ... padded to the longest."""
+    longest = max(lengths)
+    ids = torch.full((len(lengths), longest), pad)
+    for i, n in enumerate(lengths):
+        place = slice(longest - n, longest) if left else slice(0, n)
+        ids[i, place] = torch.arange(5, 5 + n)
+    return ids
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_mask_gives_real_tokens_lengths_and_side(left: bool) -> None:
+    ids = rows([3, 7, 5], left=left)
+    batch = {
+        "input_ids": ids,
+        "attention_mask": (ids != 0).long(),
+        "labels": torch.where(ids == 0, -100, ids),
+    }
+    seen = batches.describe(batch, torch)
+    assert seen is not None
+    assert (seen.examples, seen.tokens, seen.real, seen.supervised) == (3, 21, 15, 15)
+    assert seen.lengths == [3, 7, 5] and seen.padding_side == ("left" if left else "right")
+    assert seen.masked and seen.mask_all_ones is False and seen.text
+    quick = batches.describe(batch, torch, detailed=False)
+    assert quick is not None
+    assert (quick.tokens, quick.real, quick.supervised, quick.lengths) == (21, 15, 15, [])
+
+
+def test_configured_pad_id_without_a_mask() -> None:
+    seen = batches.describe({"input_ids": rows([2, 6], pad=1)}, torch, pad_id=1)
+    assert seen is not None and seen.real == 8 and seen.supervised is None
+
+
+def test_pad_id_that_also_ends_texts_keeps_one() -> None:
+    # the first 2 of each tail is the end of the text, the rest is padding
+    ids = torch.tensor([[5, 6, 2, 2, 2], [5, 6, 7, 8, 2]])
+    seen = batches.describe({"input_ids": ids}, torch, 2, True)
+    assert seen is not None and seen.real == 8
+
+
+def test_padding_is_learned_only_from_batches_that_agree() -> None:
+    padded = rows([3, 8, 5, 6])
+    results = [batches.describe(padded, torch) for _ in range(5)]
+    assert [seen.real if seen else None for seen in results] == [None, None, None, 22, 22]
+
+
+def test_full_rows_never_look_padded() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        ids = torch.randint(0, 40, (8, 16), generator=generator)
+        ids[0, -2:] = 7  # one row that ends in a repeated id, as text may
+        seen = batches.describe((ids, ids), torch)
+        assert seen is not None and seen.real is None and seen.supervised == 128
+
+
+def test_packed_rows_by_position_ids_and_boundaries() -> None:
+    positions = torch.cat([torch.arange(4), torch.arange(6), torch.arange(2)])[None]
+    batch = {"input_ids": torch.ones(1, 12).long(), "position_ids": positions, "max_length_q": 6}
+    batch["cu_seq_lens_q"] = torch.tensor([0, 4, 10, 12])
+    seen = batches.describe(batch, torch)
+    assert seen is not None and seen.restarts is True
+    assert (seen.examples, seen.real, seen.lengths) == (3, 12, [4, 6, 2])
+    assert seen.boundaries == ("cu_seq_lens_q", "max_length_q")
+
+
+def test_forms_of_batches() -> None:
+    class Pair(NamedTuple):
+        x: torch.Tensor
+        y: torch.Tensor
+
+    class Holder:
+        def __init__(self) -> None:
+            self.input_ids = rows([4, 4])
+
+    ids = rows([4, 4])
+    for batch in (
+        ids,
+        (ids,),
+        [ids, ids],
+        Pair(ids, ids),
+        {"tokens": ids},
+        Holder(),
+        ({"input_ids": ids}, 3),
+    ):
+        seen = batches.describe(batch, torch)
+        assert seen is not None and seen.tokens == 8 and seen.shape == (2, 4), type(batch)
+    image = batches.describe((torch.zeros(6, 3, 8, 8), torch.zeros(6).long()), torch)
+    assert image is not None and not image.text
+    assert (image.examples, image.tokens, image.shape) == (6, None, (6, 3, 8, 8))
+    assert batches.describe("nothing", torch) is None and batches.describe({}, torch) is None

@@ -1,0 +1,125 @@
+"""Spans, origins and import hooks, on small modules written for the purpose."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from autotune.probe import finder, frames, origins
+
+SOURCE = """\
+import os
+
+
+def record(*args, **kwargs):
+    frames_seen.append(sys_getframe(1))
+    return take(sys_getframe(1), args, kwargs)
+
+
+def calls(args, extra, é="模型"):
+    lr = args.lr
+    size = args.size
+    size = 3
+    return [
+        record(1, two=-2.5, three=[1, "x"]),
+        record(args.lr, batch=args.batch_size * 2),
+        record(lr, size=size, é=é), record(**extra),
+        record(*[1, 2], home=os.environ.get("HOME")), record(
+            token="hf_" + "a" * 20,
+            callback=print,
+        ),
+    ]
+"""
+
+
+@pytest.fixture
+def user_module(tmp_path: Path) -> ModuleType:
+    path = tmp_path / "user_calls.py"
+    path.write_text(SOURCE, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("user_calls", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+
+    def take(frame: Any, args: Any, kwargs: Any) -> Any:
+        span = frames.span_of(frame.f_code, frame.f_lasti)
+        node = origins.call_node(frame.f_code.co_filename, span)
+        found, flags = origins.arguments(node, frame, ["first", "second"], args, kwargs)
+        return span, {name: (one["origin"], one["text"]) for name, one in found.items()}, flags
+
+    vars(module).update(frames_seen=[], sys_getframe=sys._getframe, take=take)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="no columns in this Python")
+def test_every_call_has_its_span_and_every_argument_its_origin(user_module: ModuleType) -> None:
+    parser = argparse.ArgumentParser()
+    for name in ("--lr", "--batch-size", "--size"):
+        parser.add_argument(name, type=float, default=1.0)
+    namespace = parser.parse_args([])
+    options = {action.dest: action.option_strings[0] for action in parser._actions}
+    origins.remember_namespace(namespace, options)
+    seen = user_module.calls(namespace, {"workers": 2})
+    lines = SOURCE.encode().splitlines()
+    assert len({span for span, _, _ in seen}) == 6
+    for (line, column, end_line, end_column), _, _ in seen:
+        assert lines[line - 1][column:].startswith(b"record(") and lines[end_line - 1][:end_column].endswith(
+            b")"
+        )
+    arguments = [found for _, found, _ in seen]
+    flags = [found for _, _, found in seen]
+    assert arguments[0] == {
+        "first": ("literal", "1"), "two": ("literal", "-2.5"), "three": ("literal", "[1, 'x']"),
+    }  # fmt: skip
+    assert arguments[1] == {"first": ("cli", "1.0"), "batch": ("expression", "2.0")}
+    assert flags[1] == {"first": "--lr", "batch": "--batch-size"}
+    # a name that only ever holds args.lr is the option; one that is set again is a variable
+    assert arguments[2] == {"first": ("cli", "1.0"), "size": ("variable", "3"), "é": ("variable", "'模型'")}
+    assert flags[2] == {"first": "--lr"}
+    assert arguments[3] == {"workers": ("star-kwargs", "2")}
+    assert arguments[4]["home"][0] == "env" and arguments[4]["first"][0] == "unknown"
+    assert arguments[5]["token"] == ("expression", "<hidden>")
+    assert arguments[5]["callback"] == ("variable", "builtins.print")
+
+
+def test_user_files_and_others(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("")
+    assert frames.is_user(str(own))
+    assert not frames.is_user("<string>") and not frames.is_user(str(tmp_path / "missing.py"))
+    assert not frames.is_user(argparse.__file__) and not frames.is_user(pytest.__file__)
+    assert not frames.is_user(frames.__file__)
+
+
+def test_import_hook_runs_once_after_the_module_and_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hooked_package").mkdir()
+    (tmp_path / "hooked_package" / "__init__.py").write_text("from . import inner\nready = True\n")
+    (tmp_path / "hooked_package" / "inner.py").write_text("value = 5\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    faults: list[str] = []
+    monkeypatch.setattr(finder, "on_fault", faults.append)
+    seen: list[tuple[str, bool]] = []
+    finder.install()
+    finder.install()
+    assert sum(isinstance(one, finder._Finder) for one in sys.meta_path) == 1
+    finder.when_imported("hooked_package", lambda module: seen.append((module.__name__, module.ready)))
+    finder.when_imported("hooked_package.inner", lambda module: 1 / 0)
+    package = importlib.import_module("hooked_package")
+    assert seen == [("hooked_package", True)]
+    assert faults == ["import hook of hooked_package.inner"]
+    assert type(package.__spec__.loader).__module__ != finder.__name__
+    assert package.__loader__ is package.__spec__.loader
+    finder.when_imported("hooked_package", lambda module: seen.append(("now", True)))
+    assert seen[-1] == ("now", True)
+    with pytest.raises(ModuleNotFoundError):
+        finder.when_imported("hooked_package.none", lambda module: None)
+        importlib.import_module("hooked_package.none")
