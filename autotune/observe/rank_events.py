@@ -173,6 +173,8 @@ class RankEvents:
         ]
         status = self.exit.get("status", "killed")
         counters = dict(self.counters)
+        if self.exit.get("steps"):
+            counters["steps"] = float(self.exit["steps"])  # a long watch writes only some of them
         if self.exit.get("hook_fault_count"):
             counters["hook_faults"] = float(self.exit["hook_fault_count"])
         has_parity = bool(self.parity or self.parity_steps or self.isolation)

@@ -12,6 +12,9 @@ from .hook_calls import count
 from .wrapping import observe
 
 _GC_WORTH_MS = 5.0
+_MOST_PHASES = 5000  # of one kind; then only long ones, so that a run of days stays readable
+_ALWAYS_NS = 1_000_000_000
+_written: dict[str, int] = {}
 _saving = 0
 _gc_start = 0
 _in_collect = False
@@ -56,6 +59,9 @@ def phase(kind: str, elapsed_ns: int, tag: bool = True) -> None:
     """Something that ended now and took so long; `tag`: mark the running step with it."""
     from .steps import steps
 
+    _written[kind] = _written.get(kind, 0) + 1
+    if _written[kind] > _MOST_PHASES and elapsed_ns < _ALWAYS_NS:
+        return
     end = perf_counter_ns()
     core.emit(
         "phase",

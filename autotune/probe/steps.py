@@ -17,6 +17,9 @@ from . import checkpoint_facts, compile_watch, device_clock, forward_calls, shar
 from .batches import Batch
 from .core import call_parity, core
 
+_WATCHED_WHOLE = 2000  # steps of a watched run that are all written
+_WATCHED_EVERY = 20  # after them every so-many-th one
+_STANDS_OUT = 1.5  # and those longer than this times the median
 _NO_LOADER_STEPS = 2  # after so many steps without a loader's batch the model's calls are counted
 
 
@@ -169,11 +172,18 @@ class Steps:
         self._hook_ns_before = hook_ns
         self.tags.clear()
         self.backwards = self.optimizer_calls = self.optimizer_ns = self.loader_ns = self.fetched = 0
-        core.emit("step", step)
+        if self._worth_writing(tags, (end - previous_end) / 1e9):
+            core.emit("step", step)
         device_clock.mark(sys.modules["torch"], self.index)
         call_parity("step_end", self.index)
         if not last:
             windows.boundary(self.index, (end - previous_end) / 1e9, tags, step["micro_batches"])
+
+    def _worth_writing(self, tags: set[str], duration_s: float) -> bool:
+        """All steps; over a long watch a sample and what stands out, so that the file does not grow for days."""
+        if core.settings.mode != "watch" or self.index <= _WATCHED_WHOLE or tags:
+            return True
+        return self.index % _WATCHED_EVERY == 0 or duration_s > _STANDS_OUT * windows.typical_s()
 
     def _batches_of_step(self) -> list[Batch]:
         """One fetched batch per backward; all that were fetched when the job takes several per backward."""

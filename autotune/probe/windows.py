@@ -59,7 +59,7 @@ def boundary(index: int, duration_s: float, step_tags: set[str], micro_batches: 
     if mode in ("profile", "timing"):
         _advance(index, micro_batches)
     last = _last_step()
-    progress.show(index, last, tags(index), _typical())
+    progress.show(index, last, tags(index), typical_s())
     from . import report
 
     report.at_boundary(index, len(_marked) > marked, done=index == last)
@@ -95,7 +95,7 @@ def _advance(index: int, micro_batches: int) -> None:
         first = _plan.timed_end
         if index == first:
             _mark("profile", index)
-            tracing.start(core.settings.profile_steps, _typical(), micro_batches)
+            tracing.start(core.settings.profile_steps, typical_s(), micro_batches)
         elif index > first:
             tracing.step()
 
@@ -134,7 +134,7 @@ def _steady() -> bool:
     return len(last) == 3 and max(last) <= _STEADY * min(last)
 
 
-def _typical() -> float:
+def typical_s() -> float:
     """Median of the last steps, seconds; 0 when there are none."""
     return sorted(_recent)[len(_recent) // 2] if _recent else 0.0
 
@@ -143,7 +143,7 @@ def _affordable(wanted: int) -> int:
     budget = core.settings.budget_s
     if budget is None or not _recent:
         return wanted
-    typical = _typical()
+    typical = typical_s()
     return max(_FEWEST, min(wanted, int(budget / max(typical, 1e-6))))
 
 

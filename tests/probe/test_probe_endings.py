@@ -32,7 +32,9 @@ def test_stop_after_the_windows_runs_the_clean_up(tmp_path: Path) -> None:
     assert (job.folder / rank.trace_file).is_file()
 
 
-@pytest.mark.parametrize(("ending", "stop"), [("bare-except", "soft"), ("normal", "hard")])
+@pytest.mark.parametrize(
+    ("ending", "stop"), [("bare-except", "soft"), pytest.param("normal", "hard", marks=pytest.mark.full)]
+)
 def test_stop_holds_against_the_job(tmp_path: Path, ending: str, stop: str) -> None:
     job = run(tmp_path, "plain_loop.py", "--ending", ending, "--epochs", "99", stop=stop, mode="timing")
     assert job.exit_code == 0
@@ -41,7 +43,7 @@ def test_stop_holds_against_the_job(tmp_path: Path, ending: str, stop: str) -> N
     assert job.output.count("swallowed") == (1 if ending == "bare-except" else 0)
 
 
-@pytest.mark.parametrize("style", ["ddp", "fsdp2"])
+@pytest.mark.parametrize("style", [pytest.param("ddp", marks=pytest.mark.full), "fsdp2"])
 def test_two_ranks_stop_at_the_same_step_and_the_launcher_reports_success(tmp_path: Path, style: str) -> None:
     job = run(
         tmp_path,

@@ -22,7 +22,14 @@ def _expected_batches() -> list[tuple[int, int, int]]:
     return [(4 * max(g), sum(g), sum(g) - 4) for g in groups]
 
 
-@pytest.mark.parametrize("form", ["dict", "encoding", "tuple", "list", "tensor"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "dict",
+        "tuple",
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("encoding", "list", "tensor")),
+    ],
+)
 def test_tokens_of_every_form_of_batch(tmp_path: Path, form: str) -> None:
     job = run(tmp_path, "plain_loop.py", "--form", form, "--epochs", "1", mode="profile", stop="never")
     assert faults(job) == []
@@ -140,6 +147,7 @@ def test_trainer_facts(tmp_path: Path) -> None:
     assert loaders and not any(site.editable for site in loaders)
 
 
+@pytest.mark.full
 def test_trainer_arguments_from_a_parser(tmp_path: Path) -> None:
     words = [
         "--output_dir",
@@ -210,7 +218,7 @@ def test_evaluation_batches_are_not_training(tmp_path: Path) -> None:
     steps = job.rank.steps
     assert len(steps) == 60 and all(step.tokens == 32 for step in steps)
     phases = [phase for phase in job.rank.phases if phase.kind == "evaluation"]
-    assert len(phases) == 11  # the last one has no training after it
+    assert len(phases) == 12 and all(phase.duration_ms > 0 for phase in phases)
     assert {step.index for step in steps if "evaluation" in step.tags} == set(range(6, 60, 5))
 
 
@@ -246,8 +254,49 @@ def test_switches_left_on(tmp_path: Path) -> None:
     assert job.rank.counters["gc_collect"] == job.site("gc_collect").calls == len(job.rank.steps) - 1
 
 
+@pytest.mark.full
 def test_where_the_loader_spends_its_time(tmp_path: Path) -> None:
     job = run(tmp_path, "plain_loop.py", mode="profile", stop="never")
     counters = job.rank.counters
     waited = sum(step.loader_wait_ms or 0.0 for step in job.rank.steps)
     assert 0 < counters["loader_collate_ms"] < counters["loader_fetch_ms"] < 1.1 * waited
+
+
+@pytest.mark.full
+def test_trl_facts(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    job = run(tmp_path, "trl_loop.py", mode="profile", stop="never")
+    assert job.exit_code == 0, job.errors[-2000:]
+    assert faults(job) == []
+    assert job.observation.trainer_kind == "trl" and job.observation.carrier == "SFTConfig"
+    forward = job.rank.forward
+    assert forward is not None and forward.position_ids_restart is True
+    assert {"cu_seq_lens_q", "seq_idx"} <= set(forward.boundary_arguments)
+    carrier = job.site("carrier")
+    assert carrier.editable and carrier.arguments["packing"].text == "True"
+    checkpointing = job.rank.checkpointing
+    assert checkpointing is not None and checkpointing.enabled and checkpointing.layers == 2
+    assert all(step.examples and step.real_tokens == step.tokens for step in job.rank.steps)
+
+
+@pytest.mark.full
+def test_trl_settings_from_a_file(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    settings = tmp_path / "sft.yaml"
+    lines = (
+        "output_dir: out",
+        "per_device_train_batch_size: 4",
+        "max_steps: 3",
+        "use_cpu: true",
+        "bf16: false",
+    )
+    settings.write_text("\n".join((*lines, "report_to: none", "max_length: 64")) + "\n")
+    job = run(
+        tmp_path, "trl_loop.py", "--config", str(settings), "--max_steps", "9", mode="profile", stop="never"
+    )
+    assert job.exit_code == 0, job.errors[-2000:]
+    carrier = job.site("carrier")
+    assert carrier.detail["filled_by"] == "parse_args_and_config" and not carrier.editable
+    assert carrier.detail["config_file"] == str(settings)
+    assert carrier.detail["origin.per_device_train_batch_size"] == "config"
+    assert carrier.detail["origin.max_steps"] == "cli" and job.observation.max_steps_planned == 9
