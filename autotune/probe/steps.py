@@ -180,7 +180,7 @@ class Steps:
             windows.boundary(self.index, (end - previous_end) / 1e9, tags, step["micro_batches"])
 
     def _worth_writing(self, tags: set[str], duration_s: float) -> bool:
-        """All steps; over a long watch a sample and what stands out, so that the file does not grow for days."""
+        """All steps; over a long watch a sample and what stands out, so the file does not grow for days."""
         if core.settings.mode != "watch" or self.index <= _WATCHED_WHOLE or tags:
             return True
         return self.index % _WATCHED_EVERY == 0 or duration_s > _STANDS_OUT * windows.typical_s()
