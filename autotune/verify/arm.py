@@ -55,6 +55,8 @@ class VerifyOptions:
     """0: parity only."""
     steps: int = 20
     warmup_steps: int = 3
+    timing_budget_s: float | None = None
+    """Wall time of the timed steps of one launch; slow steps are timed fewer times, never under five."""
     parity_steps: int = 20
     seed: int | None = 0
     seeds: tuple[int, ...] = (0, 1, 2)

@@ -8,7 +8,7 @@ from statistics import median
 from autotune.records.observation import Observation
 from autotune.verify.arm import VerifyOptions
 from autotune.verify.figures import trial_steps
-from autotune.verify.steady import excluded_positions
+from autotune.verify.steady import LEAST_STEPS, excluded_positions
 
 _PARITY_SLOWER = 1.3  # reading every loss and gradient costs something
 _SPARE_S = 1.0  # between launches
@@ -59,7 +59,7 @@ def estimate_minutes(
     if cost is None:
         return None
     gain = max(ratio or 1.0, 0.1)
-    timed = options.steps + options.warmup_steps
+    timed = _timed_steps(options, cost.step_s) + options.warmup_steps
     block_s = cost.launch_s(timed) + (arms - 1) * cost.launch_s(timed, gain)
     parity_s, parity_launches = _parity(cost, options, gain)
     least = 2 if gain > 1.3 else min(options.min_pairs, options.max_pairs)
@@ -74,6 +74,12 @@ def estimate_minutes(
         launches_least=launches + least * arms,
         launches_most=launches + options.max_pairs * arms,
     )
+
+
+def _timed_steps(options: VerifyOptions, step_s: float) -> int:
+    if options.timing_budget_s is None or step_s <= 0:
+        return options.steps
+    return min(options.steps, max(LEAST_STEPS, round(options.timing_budget_s / step_s)))
 
 
 def _parity(cost: _LaunchCost, options: VerifyOptions, gain: float) -> tuple[float, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -322,4 +321,7 @@ def test_estimate_is_told_before_it_is_spent() -> None:
     small = estimate_minutes(seen, VerifyOptions(), ratio=1.1)
     assert small is not None and small.launches_least == 3 + 6
     assert estimate_minutes(observation([]), VerifyOptions()) is None
-    assert not math.isnan(plan.minutes_most)
+    slow = observation([60_000.0] + [10_000.0] * 9, wall_s=170.0)
+    whole = estimate_minutes(slow, VerifyOptions(tier=None))
+    short = estimate_minutes(slow, VerifyOptions(tier=None, timing_budget_s=60))
+    assert whole is not None and short is not None and short.minutes_least < 0.7 * whole.minutes_least
