@@ -5,8 +5,8 @@
 Two examples of 37 and 29 tokens are put into one row; one is replaced by other tokens; the largest change of
 the other's logits over the largest logit is its leak. 0 is bitwise isolated; products over another number
 of tokens per expert may round differently, about 1e-7. Training mode, fp32, no dropout, no cache.
-The results are the rows of rules/_tables/packing_isolation.yaml for models with softmax attention only; layers
-with a recurrence run their PyTorch code here, which says nothing about fused kernels.
+The results are the rows of rules/_tables/packing_isolation.yaml for models with softmax attention only;
+layers with a recurrence run their PyTorch code here, which says nothing about fused kernels.
 """
 
 from __future__ import annotations

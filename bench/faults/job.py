@@ -58,7 +58,7 @@ def collate(rows):
         labels[i, : len(row)] = ids[i, : len(row)]
         if has("prompts"):
             labels[i, : int(0.9 * len(row))] = -100
-    if has("no-labels") and random.random() < 0.2:
+    if has("no-labels") and rows[0][0] % 5 == 0:
         labels[:] = -100
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
@@ -71,7 +71,13 @@ def packed(rows):
 
 
 def make_model(device):
-    small = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4}
+    layers = 12 if has("deep") else 4
+    small = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+    }
     attention = "eager" if has("eager") or has("weights") else "sdpa"
     if has("encoder-padding"):
         config = BertConfig(
@@ -138,6 +144,8 @@ def wrap(model, device):
         from torch.distributed.fsdp import FullyShardedDataParallel
 
         model = FullyShardedDataParallel(model, device_id=None if device.type == "cpu" else device)
+    if has("breaks"):
+        break_layers(model)
     if has("compiled"):
         mode = "max-autotune" if has("autotune") else "default"
         model = torch.compile(model, mode=None if mode == "default" else mode, dynamic=False)
@@ -163,8 +171,48 @@ def make_loader():
     )
 
 
+def break_layers(model):
+    """A value is read inside every layer, as debugging prints do."""
+    for layer in model.model.layers:
+        inner = layer.mlp.forward
+
+        def forward(hidden, inner=inner):
+            if float(hidden.abs().max()) > 1e6:
+                print("large activations")
+            return inner(hidden)
+
+        layer.mlp.forward = forward
+
+
+def train_with_trainer():
+    """The same job through transformers' Trainer, with frequent evaluation and short epochs."""
+    from transformers import Trainer, TrainingArguments
+
+    arguments = TrainingArguments(
+        output_dir=tempfile.mkdtemp(),
+        num_train_epochs=20,
+        per_device_train_batch_size=8,
+        dataloader_num_workers=1,
+        eval_strategy="steps",
+        eval_steps=3,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=not torch.cuda.is_available(),
+    )
+    data = Examples()
+    Trainer(
+        model=make_model(torch.device("cpu")),
+        args=arguments,
+        train_dataset=data,
+        eval_dataset=torch.utils.data.Subset(data, range(100)),
+        data_collator=collate,
+    ).train()
+
+
 def main():
     torch.manual_seed(0)
+    if has("trainer"):
+        return train_with_trainer()
     device = torch.device("cuda" if torch.cuda.is_available() and not has("cpu") else "cpu")
     if "RANK" in os.environ:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
@@ -186,6 +234,10 @@ def main():
     else:
         optimizer = torch.optim.AdamW(parameters, lr=1e-3, fused=True)
     loader = make_loader()
+    if has("math"):
+        torch.backends.cuda.enable_flash_sdp(False)
+        torch.backends.cuda.enable_mem_efficient_sdp(False)
+        torch.backends.cuda.enable_cudnn_sdp(False)
     model.train()
     step = 0
     kept = []
@@ -225,10 +277,9 @@ def main():
                 kept = [[object() for _ in range(50)] for _ in range(4000)]
                 for item in kept:
                     item.append(item)
-            if has("save"):
-                torch.save(
-                    model.state_dict(), os.path.join(tempfile.gettempdir(), f"faults-{os.getpid()}.pt")
-                )
+            if has("save") and step % 4 == 0:
+                state = [model.state_dict(), optimizer.state_dict(), torch.zeros(40_000_000)]
+                torch.save(state, os.path.join(tempfile.gettempdir(), f"faults-{os.getpid()}.pt"))
             if has("uneven-ranks") and dist.is_initialized() and dist.get_rank() == 1:
                 time.sleep(0.05)
             if step >= STEPS:

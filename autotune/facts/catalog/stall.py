@@ -12,4 +12,11 @@ FACTS = (
         "stall.gc_collects_per_step", "float", "count", "gc.collect calls made by the job per step", "probe"
     ),
     Fact("stall.log_frac", "float", "frac", "Share of the step spent in logging calls", "probe"),
+    Fact(
+        "stall.gc_pauses_seen",
+        "int",
+        "count",
+        "Garbage-collector pauses of 5 ms or more in the timed steps",
+        "probe",
+    ),
 )

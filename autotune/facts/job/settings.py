@@ -160,7 +160,9 @@ def pause_facts(sheet: SheetBuilder, observation: Observation) -> None:
     if not spans:
         return
     pauses = [p for p in lead.phases if p.kind == "gc"]
-    spent = sum(p.duration_ms for p in pauses if any(start <= p.start_s < end for start, end in spans))
+    inside = [p for p in pauses if any(start <= p.start_s < end for start, end in spans)]
+    spent = sum(p.duration_ms for p in inside)
+    sheet.put("stall.gc_pauses_seen", len(inside), "probe, gc callbacks", f"{len(spans)} timed steps, rank 0")
     sheet.put(
         "stall.gc_ms_per_step", spent / len(spans), "probe, gc callbacks", f"{len(spans)} timed steps, rank 0"
     )
