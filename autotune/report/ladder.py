@@ -14,7 +14,7 @@ def render_ladder(ladder: Ladder) -> str:
     lines = [headline(ladder), ""]
     unit_tokens = all(rung.useful_tokens_per_s is not None for rung in ladder.rungs)
     speed = "useful tok/s" if unit_tokens else "ms/step"
-    lines.append(f"{'':<4}{'rung':<34}{speed:>13}{'step by step':>15}{'in all':>8}")
+    lines.append(f"{'':<4}{'rung':<32}{speed:>13}{'step by step':>19}{'in all':>9}")
     for number, rung in enumerate(ladder.rungs):
         lines += _row(number, rung, unit_tokens)
     for rung in ladder.rungs[1:]:
@@ -58,7 +58,7 @@ def headline(ladder: Ladder) -> str:
         interval = ""
         if last.interval_to_first is not None:
             low, high = last.interval_to_first
-            interval = f" (95 % interval {low:.2f}-{high:.2f})"
+            interval = f" (interval {low:.2f} to {high:.2f})"
         kept = len(ladder.rungs) - 1
         return (
             f"{last.ratio_to_first:.2f}x faster{interval} with {kept} kept change{'s' if kept != 1 else ''}."
@@ -77,8 +77,8 @@ def _row(number: int, rung: Rung, tokens: bool) -> list[str]:
         if rung.interval_to_previous is not None:
             step += f" {rung.interval_to_previous[0]:.2f}-{rung.interval_to_previous[1]:.2f}"
     whole = f"{rung.ratio_to_first:.2f}x" if rung.ratio_to_first is not None else "-"
-    names = textwrap.wrap(rung.name, 33) or [""]
-    lines = [f"{number:>2}  {names[0]:<34}{shown:>13}{step:>15}{whole:>8}"]
+    names = textwrap.wrap(rung.name, 31) or [""]
+    lines = [f"{number:>2}  {names[0]:<32}{shown:>13}{step:>19}{whole:>9}"]
     return lines + [f"    {name}" for name in names[1:]]
 
 
