@@ -117,7 +117,7 @@ def _result(
     fallen: str = "",
     flaw: str = "",
 ) -> ParityResult:
-    failed = [check for check in checks if check.outcome == "fail"]
+    failed = sorted((c for c in checks if c.outcome == "fail"), key=lambda c: _rank(c.name))
     unknown = [check for check in checks if check.outcome == "undecided"]
     isolation_failed = any(check.name == "isolation" for check in failed)
     outcome: ParityOutcome
@@ -148,6 +148,14 @@ def _result(
         largest_difference_frac=largest,
         noise_frac=noise,
     )
+
+
+# The check that names the cause comes first: a loss that differs is what all of them lead to.
+_CAUSES = ("isolation", "examples", "supervised tokens", "ranks", "learning", "replicas", "logged loss")
+
+
+def _rank(name: str) -> int:
+    return _CAUSES.index(name) if name in _CAUSES else len(_CAUSES)
 
 
 _PREMISES = frozenset({"seed", "initial weights", "dropout", "examples", "loss", "gradients"})

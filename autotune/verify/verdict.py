@@ -128,7 +128,9 @@ def conclude(session: Session) -> Verdict:
         outcome=outcome,
         sentence=short or ""
         if outcome == "out-of-memory-risk"
-        else _sentence(outcome, failure, session.live, result, lead.sentence),
+        else _sentence(
+            outcome, failure, session.live, result, lead.sentence, timed=session.settings.max_pairs > 0
+        ),
         ratio=lead.ratio,
         interval=lead.interval,
         unit=lead.unit,
@@ -202,6 +204,8 @@ def _sentence(
     live: Sequence[LiveCheck],
     result: ParityResult,
     speed: str,
+    *,
+    timed: bool,
 ) -> str:
     faults = [fault for check in live for fault in check.faults]
     if outcome == "patch-not-live":
@@ -216,7 +220,7 @@ def _sentence(
         return f"{failure.arm} {words[failure.outcome]}: {failure.reason}"
     if outcome in ("parity-broken", "baseline-incorrect"):
         return f"{result.sentence}; {speed}" if "pairs" in speed else result.sentence
-    return f"{speed}; {result.sentence}"
+    return f"{speed}; {result.sentence}" if timed else result.sentence
 
 
 def _with_figures(arm: ArmRecord, trials: Sequence[Trial]) -> ArmRecord:
