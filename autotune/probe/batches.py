@@ -7,10 +7,9 @@ repeats over several batches; a batch without any of these has `real = None` (un
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 _ID_KEYS = (
@@ -21,7 +20,6 @@ BOUNDARY_KEYS = (
     "seq_idx", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "cu_seqlens", "document_ids",
 )  # fmt: skip
 _IGNORE = -100
-_MOST_LENGTHS = 256
 # batches in which the same id must end the rows before it counts as padding
 _TIMES_SEEN = 3
 _tail_ids: Counter[int] = Counter()
@@ -38,7 +36,7 @@ class Batch:
     shape: tuple[int, ...] = ()
     keys: tuple[str, ...] = ()
     padding_side: str | None = None  # right | left | none
-    lengths: list[int] = field(default_factory=list)
+    row_lengths: Any = None  # tensor of real lengths, one per example
     text: bool = False  # holds token ids of shape (batch, length)
     masked: bool = False  # has an attention mask
     mask_all_ones: bool | None = None
@@ -46,14 +44,24 @@ class Batch:
     boundaries: tuple[str, ...] = ()
     source: Any = None  # the loader it came from
 
+    @property
+    def lengths(self) -> list[int]:
+        """Real lengths of the examples, empty when unknown; converted when asked for, most never are."""
+        return [] if self.row_lengths is None else [int(n) for n in self.row_lengths.tolist()]
+
 
 def describe(
-    batch: Any, torch: Any, pad_id: int | None = None, ends_texts: bool = False, detailed: bool = True
+    batch: Any,
+    torch: Any,
+    pad_id: int | None = None,
+    ends_texts: bool = False,
+    lengths: bool = True,
+    side: bool = True,
 ) -> Batch | None:
     """Describe a batch of any usual form: mapping, BatchEncoding, (named) tuple, list, object, tensor.
 
-    `ends_texts`: the pad id also ends every text, so the first one of a run is real. Not `detailed`: only the
-    counts, without the lengths of the examples and the side of the padding.
+    `ends_texts`: the pad id also ends every text, so the first one of a run is real. `lengths`: also of the
+    examples inside packed rows. `side`: also where the padding is.
     """
     named, others = _named(batch, torch)
     if not named:
@@ -79,12 +87,11 @@ def describe(
         mask = None
     positions = named.get("position_ids")
     if positions is not None and positions.device.type == "cpu" and positions.dim() >= 2:
-        _count_packed(result, positions, mask, torch, detailed)
-    if result.real is None and mask is not None and not detailed:
-        result.real = int(torch.count_nonzero(mask))
-        result.mask_all_ones = result.real == result.tokens
+        _count_packed(result, positions, mask, torch, lengths)
+    if result.real is None and mask is not None:
+        _count_masked(result, mask, torch, side)
     elif result.real is None:
-        _count_real(result, ids, mask, pad_id, ends_texts)
+        _count_unmasked(result, ids, pad_id, ends_texts, side)
     _count_supervised(result, named, ids_key, ids)
     return result
 
@@ -135,7 +142,7 @@ def _ids_key(named: dict[str, Any]) -> str | None:
     return None
 
 
-def _count_packed(result: Batch, positions: Any, mask: Any, torch: Any, detailed: bool) -> None:
+def _count_packed(result: Batch, positions: Any, mask: Any, torch: Any, lengths: bool) -> None:
     """Rows in which position ids start again hold several examples and no padding between them."""
     rows = positions[0] if positions.dim() == 3 else positions
     drops = rows[:, 1:] <= rows[:, :-1]
@@ -145,35 +152,39 @@ def _count_packed(result: Batch, positions: Any, mask: Any, torch: Any, detailed
         return
     result.real = result.tokens
     result.examples = rows.shape[0] + restarts
-    if not detailed:
+    if not lengths:
         return
     starts = torch.cat([torch.ones_like(drops[:, :1]), drops], dim=1)
-    lengths: list[int] = []
-    for row in starts:
-        begins = [*row.nonzero().flatten().tolist(), row.numel()]
-        lengths += [end - begin for begin, end in itertools.pairwise(begins)]
-    result.lengths = lengths[:_MOST_LENGTHS]
+    # rows begin with a start, so over the flattened rows every example ends where the next one begins
+    begins = starts.flatten().nonzero().flatten()
+    result.row_lengths = torch.diff(begins, append=torch.tensor([starts.numel()]))
 
 
-def _count_real(result: Batch, ids: Any, mask: Any, pad_id: int | None, ends_texts: bool) -> None:
-    if mask is not None:
-        valid = mask != 0
-    else:
-        padding = pad_id if pad_id is not None else _learned_pad_id(ids)
-        if padding is None:
-            return
-        valid = _without_run(ids, padding, ends_texts and pad_id is not None)
-    lengths = valid.sum(dim=1)
-    total = int(lengths.sum())
-    result.real = total
-    if mask is not None:
-        result.mask_all_ones = total == result.tokens
-    result.lengths = [int(n) for n in lengths[:_MOST_LENGTHS].tolist()]
-    if total == result.tokens:
+def _count_masked(result: Batch, mask: Any, torch: Any, side: bool) -> None:
+    result.row_lengths = torch.count_nonzero(mask, dim=1)
+    result.real = int(result.row_lengths.sum())
+    result.mask_all_ones = result.real == result.tokens
+    if side:
+        _padding_side(result, mask != 0)
+
+
+def _count_unmasked(result: Batch, ids: Any, pad_id: int | None, ends_texts: bool, side: bool) -> None:
+    padding = pad_id if pad_id is not None else _learned_pad_id(ids)
+    if padding is None:
+        return
+    valid = _without_run(ids, padding, ends_texts and pad_id is not None)
+    result.row_lengths = valid.sum(dim=1)
+    result.real = int(result.row_lengths.sum())
+    if side:
+        _padding_side(result, valid)
+
+
+def _padding_side(result: Batch, valid: Any) -> None:
+    if result.real == result.tokens:
         result.padding_side = "none"
-    else:
-        left, right = int((~valid[:, 0]).sum()), int((~valid[:, -1]).sum())
-        result.padding_side = "left" if left > right else "right"
+        return
+    left, right = int((~valid[:, 0]).sum()), int((~valid[:, -1]).sum())
+    result.padding_side = "left" if left > right else "right"
 
 
 def _without_run(ids: Any, pad_id: int, keep_one: bool) -> Any:

@@ -1,5 +1,5 @@
 """Objects that carry a job's settings (TrainingArguments, SFTConfig, Accelerator, Lightning Trainer) and its
-trainer..........................
+trainer.............................
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ _site_of: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 _loader_of: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # iterator -> loader
 _records: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 _MOST_LENGTHS = 512
+_ENOUGH_LENGTHS = 128  # examples of packed rows
 _PICKLE_BYTES = 64 << 20
 _PICKLE_S = 0.5
 
@@ -68,8 +69,9 @@ def _next(torch: Any, base: Any) -> None:
             return
         models.before_training(torch)
         known = _records.get(loader) if loader is not None else None
-        detailed = known is None or len(known["example_lengths"]) < _MOST_LENGTHS
-        described = batches.describe(batch, torch, *models.padding(), detailed)
+        lengths = known is None or known["sampled"] < _ENOUGH_LENGTHS
+        side = known is None or known["padding_side"] in (None, "none")
+        described = batches.describe(batch, torch, *models.padding(), lengths=lengths, side=side)
         if described is not None:
             described.source = loader
         call_parity("batch", batch)
@@ -93,19 +95,22 @@ def _note(torch: Any, loader: Any, batch: batches.Batch | None) -> None:
     record = _records.get(loader)
     if record is None:
         record = _records[loader] = _describe(torch, loader, len(_records))
-        core.emit("loader", record)
-    if batch is None or len(record["example_lengths"]) >= _MOST_LENGTHS or not batch.lengths:
+        core.emit("loader", {k: v for k, v in record.items() if k not in ("sampled", "waiting")})
+    if batch is None or batch.row_lengths is None:
         return
-    record["example_lengths"] += batch.lengths
-    if record["padding_side"] in (None, "none"):
+    if batch.padding_side is not None and record["padding_side"] in (None, "none"):
         record["padding_side"] = batch.padding_side
-    record["batches_sampled"] += 1
+    if record["sampled"] < _MOST_LENGTHS:
+        record["sampled"] += batch.row_lengths.numel()
+        record["waiting"].append(batch)
 
 
 def report() -> None:
     """Send the loaders again with what the batches showed meanwhile."""
     for record in list(_records.values()):
-        core.emit("loader", {k: v for k, v in record.items() if k != "batches_sampled"})
+        record["example_lengths"] += [n for batch in record["waiting"] for n in batch.lengths]
+        record["waiting"] = []
+        core.emit("loader", {k: v for k, v in record.items() if k not in ("sampled", "waiting")})
 
 
 def _describe(torch: Any, loader: Any, number: int) -> dict[str, Any]:
@@ -130,7 +135,8 @@ def _describe(torch: Any, loader: Any, number: int) -> dict[str, Any]:
         "collate": getattr(collate, "__qualname__", type(collate).__name__),
         "padding_side": None,
         "example_lengths": [],
-        "batches_sampled": 0,
+        "sampled": 0,
+        "waiting": [],
         "site": _site_of.get(loader),
     }
 

@@ -39,9 +39,9 @@ def test_mask_gives_real_tokens_lengths_and_side(left: bool) -> None:
     assert (seen.examples, seen.tokens, seen.real, seen.supervised) == (3, 21, 15, 15)
     assert seen.lengths == [3, 7, 5] and seen.padding_side == ("left" if left else "right")
     assert seen.masked and seen.mask_all_ones is False and seen.text
-    quick = batches.describe(batch, torch, detailed=False)
-    assert quick is not None
-    assert (quick.tokens, quick.real, quick.supervised, quick.lengths) == (21, 15, 15, [])
+    quick = batches.describe(batch, torch, lengths=False, side=False)
+    assert quick is not None and quick.padding_side is None
+    assert (quick.tokens, quick.real, quick.supervised, quick.lengths) == (21, 15, 15, [3, 7, 5])
 
 
 def test_configured_pad_id_without_a_mask() -> None:
@@ -79,6 +79,12 @@ def test_packed_rows_by_position_ids_and_boundaries() -> None:
     assert seen is not None and seen.restarts is True
     assert (seen.examples, seen.real, seen.lengths) == (3, 12, [4, 6, 2])
     assert seen.boundaries == ("cu_seq_lens_q", "max_length_q")
+    two = batches.describe(
+        {"input_ids": torch.ones(2, 12).long(), "position_ids": positions.repeat(2, 1)}, torch
+    )
+    assert two is not None and two.examples == 6 and two.lengths == [4, 6, 2, 4, 6, 2]
+    quick = batches.describe(batch, torch, lengths=False)
+    assert quick is not None and (quick.examples, quick.real, quick.lengths) == (3, 12, [])
 
 
 def test_forms_of_batches() -> None:
