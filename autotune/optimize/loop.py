@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -157,17 +158,16 @@ class OptimizeLoop:
         path = self._trial_folder(state.trials) / "verdict.json"
         if verdict.accepted:
             weak = _without_gain(verdict, groups)
-            if not weak:
-                self._keep(state, jobs, verdict, path)
-                return
             for group in weak:
-                self._drop(
-                    state,
-                    group,
-                    f"brought nothing beside the others: {_contrast_text(verdict, groups, group)}",
-                    path,
-                )
-            return  # the rest is tried again without them, so that what is kept is what was measured
+                why = _contrast_text(verdict, groups, group)
+                self._drop(state, group, f"brought nothing beside the others: {why}", path)
+            strong = list(takewhile(lambda pair: pair[0] not in weak, jobs))
+            if strong and len(strong) < len(jobs):
+                # What is kept is what is judged: the starts of these arms are reused, their parity is added.
+                verdict = self._compare(state, strong, widest_tier(g.parity for g, _ in strong))
+            if strong and verdict.accepted:
+                self._keep(state, strong, verdict, path)
+            return
         if len(groups) > 1:
             state.solo.update(group.id for group in groups)
             self._journal.decide(
