@@ -33,7 +33,7 @@ EXIT_CODES: dict[Outcome, Exit] = {
     "candidate-crashed": Exit.SLOWER_OR_BROKEN,
     "undecided": Exit.UNDECIDED,
     "baseline-incorrect": Exit.UNDECIDED,
-    "out-of-memory-risk": Exit.UNDECIDED,
+    "out-of-memory-risk": Exit.SLOWER_OR_BROKEN,
     "no-steady-state": Exit.UNDECIDED,
     "not-finished": Exit.UNDECIDED,
 }
