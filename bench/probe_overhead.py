@@ -9,6 +9,7 @@ block ratios with its spread. The hooks are the real ones, booted as in a job.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import sys
@@ -16,11 +17,12 @@ import tempfile
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 PROBE = Path(__file__).resolve().parents[1] / "autotune" / "probe"
 
 
-def boot(folder: Path, mode: str) -> None:
+def boot(folder: Path, mode: str, spent: dict[str, float] | None = None) -> None:
     """Load the observer under its private name, before torch, as the injected boot file does."""
     inject = folder / "inject"
     inject.mkdir(parents=True)
@@ -35,8 +37,30 @@ def boot(folder: Path, mode: str) -> None:
     sys.modules["_autotune_probe"] = package
     spec.loader.exec_module(package)
     from _autotune_probe import boot as boot_module  # type: ignore[import-not-found]
+    from _autotune_probe import core as core_module
 
+    if spent is not None:
+        core_module.hook = _timed(core_module.hook, spent)
     boot_module.start(str(inject), False)
+
+
+def _timed(hook: Any, spent: dict[str, float]) -> Any:
+    """The same hook decorator, adding up each hook's own time."""
+
+    def decorate(function: Any) -> Any:
+        name = f"{function.__module__.rsplit('.', 1)[-1]}.{function.__qualname__}"
+
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            start = perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent[name] = spent.get(name, 0.0) + perf_counter() - start
+
+        return hook(run)
+
+    return decorate
 
 
 def main() -> None:
@@ -51,13 +75,15 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=192)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--detail", action="store_true", help="also the microseconds of each hook per step")
     args = parser.parse_args()
+    spent: dict[str, float] | None = {} if args.detail else None
     with tempfile.TemporaryDirectory() as folder:
-        boot(Path(folder) / "launch", args.mode)
-        print(json.dumps(measure(args)))
+        boot(Path(folder) / "launch", args.mode, spent)
+        print(json.dumps(measure(args, spent)))
 
 
-def measure(args: argparse.Namespace) -> dict[str, float | str | int]:
+def measure(args: argparse.Namespace, spent: dict[str, float] | None) -> dict[str, Any]:
     import torch
     from _autotune_probe.core import core  # type: ignore[import-not-found]
     from torch.utils.data import DataLoader
@@ -93,6 +119,8 @@ def measure(args: argparse.Namespace) -> dict[str, float | str | int]:
 
     block()
     block()  # both before timing: the first steps find the model and report it
+    if spent is not None:
+        spent.clear()
     ratios, on_s, hook_s = [], 0.0, 0.0
     for number in range(args.blocks):
         times = {}
@@ -107,6 +135,10 @@ def measure(args: argparse.Namespace) -> dict[str, float | str | int]:
         ratios.append(times[True] / times[False])
     step_ms = 1e3 * on_s / (args.blocks * args.steps)
     quartiles = statistics.quantiles(ratios, n=4)
+    per_step = {} if spent is None else {
+        name: round(1e6 * seconds / (args.blocks * args.steps), 1)
+        for name, seconds in sorted(spent.items(), key=lambda item: -item[1])
+    }  # fmt: skip
     return {
         "mode": args.mode,
         "device": args.device,
@@ -117,6 +149,7 @@ def measure(args: argparse.Namespace) -> dict[str, float | str | int]:
         "on_over_off_quartiles": f"{quartiles[0]:.4f} .. {quartiles[2]:.4f}",
         "blocks": args.blocks,
         "steps_per_block": args.steps,
+        **({"hook_us_per_step": per_step} if spent is not None else {}),
     }
 
 
