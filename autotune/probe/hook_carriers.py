@@ -1,6 +1,4 @@
-"""Objects that carry a job's settings (TrainingArguments, SFTConfig, Accelerator, Lightning Trainer) and its
-trainer.............................
-"""
+"""Objects that carry a job's settings (TrainingArguments, SFTConfig, Accelerator, Lightning Trainer)."""
 
 from __future__ import annotations
 
