@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.facts.recipes import build_variables, pinned
 from autotune.errors import FilesError, InputError
+from autotune.facts.recipes import build_variables, pinned
 from autotune.records.plan import InstalledPackage
 
 NEVER = re.compile(r"(torch|torchvision|torchaudio|triton|numpy|transformers|tokenizers|nvidia-.*|cuda-.*)$")
