@@ -60,7 +60,9 @@ def find_run(runs_dir: Path, name: str | None) -> Path:
             "there is no run yet", where=str(runs_dir), hint="start with: autotune analyze -- COMMAND"
         )
     if name is None or name == "latest":
-        return max(runs, key=lambda p: p.name).resolve()
+        # A run that failed before its diagnosis has nothing to show or apply.
+        usable = [run for run in runs if (run / "diagnosis.json").exists()]
+        return max(usable or runs, key=lambda p: p.name).resolve()
     hits = [p for p in runs if p.name == name] or [p for p in runs if name in p.name]
     if len(hits) == 1:
         return hits[0].resolve()

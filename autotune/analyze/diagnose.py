@@ -117,7 +117,8 @@ def _diagnose(
     )
     diagnosis = Diagnosis(
         run=run.name,
-        verdict=verdict_sentence(facts, matched.findings, matched.undecided, matched.passed),
+        verdict=_opening(observation)
+        + verdict_sentence(facts, matched.findings, matched.undecided, matched.passed),
         facts=facts.facts,
         findings=matched.findings,
         undecided=matched.undecided,
@@ -144,3 +145,13 @@ def _warnings(observation: Observation | None, traces: TraceSummary | None) -> l
         if faults:
             notes.append(f"{faults} faults inside the observer; the job was not affected (see faults.log)")
     return notes
+
+
+def _opening(observation: Observation | None) -> str:
+    """That the job failed by itself comes before anything its first steps say."""
+    from autotune.observe.outcome import failure_sentence, job_failed
+
+    if observation is None or not job_failed(observation):
+        return ""
+    said = failure_sentence(observation).rstrip(".")
+    return f"{said[0].upper()}{said[1:]}. What its steps before that show: "

@@ -24,7 +24,7 @@ def verdict_sentence(
         sentence += f"; fixing that is worth up to {lead.gain.ratio_upper:.2g}x"
     more = len(causes) - 1
     if more:
-        sentence += f" ({more} more finding{'s' if more > 1 else ''})"
+        sentence += f" ({more} more cause{'s' if more > 1 else ''} below)"
     return sentence + "."
 
 

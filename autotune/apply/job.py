@@ -125,9 +125,13 @@ def _write_files(
             )
     for module, source in changes.shims.items():
         path = target.import_root / f"{module}.py"
-        if path.exists():
-            raise InputError("a file of this name is in the way of a shim", where=str(path))
         content = source.encode("utf-8")
+        if path.exists() and path.read_bytes() != content:
+            raise InputError(
+                "a file of this name is in the way of a module the patch brings",
+                where=str(path),
+                hint="move it away, or take an applied patch back with autotune apply --revert",
+            )
         files[str(path)] = EditedFile(
             path=str(path),
             shadow=str(shadow.write(path, content)),

@@ -79,9 +79,9 @@ def command(
         echo=not screen.quiet,
         first_step_timeout_s=first_step_timeout,
     )
-    found = observe_and_diagnose(runs_dir, command_line, options, rules, screen)[1]
+    folder, found = observe_and_diagnose(runs_dir, command_line, options, rules, screen)
     status = _answer(screen, found, fail_on)
-    _raise_when_failed(found.observation)
+    _raise_when_failed(folder, found.observation)
     return status
 
 
@@ -170,13 +170,17 @@ def _answer(screen: Screen, found: Diagnosed, fail_on: str | None) -> int:
     return int(Exit.DONE)
 
 
-def _raise_when_failed(observation: Observation | None) -> None:
-    """The job crashed by itself after some steps: the diagnosis stands, and the exit code says so."""
+def _raise_when_failed(folder: Path, observation: Observation | None) -> None:
+    """The job crashed by itself after some steps: the diagnosis stands, card and exit code say so."""
     from autotune.analyze.watch import ran_out_of_memory
     from autotune.observe.outcome import failure_sentence, job_failed
+    from autotune.records.run import RunRecord
+    from autotune.store import read_record
 
     if observation is not None and job_failed(observation) and not ran_out_of_memory(observation):
-        raise JobFailedError(failure_sentence(observation), hint="the report covers the steps before that")
+        said = failure_sentence(observation)
+        set_state(folder, read_record(folder / "run.json", RunRecord), "failed", said)
+        raise JobFailedError(said, hint="the report covers the steps before that")
 
 
 def _ranks(text: str) -> tuple[int, ...]:

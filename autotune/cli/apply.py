@@ -9,14 +9,15 @@ import click
 
 from autotune.cli.choices import choice_of, choice_options
 from autotune.cli.common import current_screen, output_options, runs_dir_option
-from autotune.errors import InputError
+from autotune.errors import AutotuneError, InputError
 
 if TYPE_CHECKING:
     from autotune.apply.plan import Choice
+    from autotune.records.plan import PatchedJob
 
 
 @click.command("apply", epilog="Example: autotune apply --write")
-@click.argument("run_name", metavar="RUN", required=False)
+@click.argument("run_name", metavar="[RUN]", required=False)
 @click.option("--write", "write", is_flag=True, help="Put the patched copy beside the original.")
 @click.option("--revert", is_flag=True, help="Take away what --write or --in-place put there.")
 @click.option("--in-place", is_flag=True, help="Edit the originals; wants a clean git tree.")
@@ -65,6 +66,8 @@ def _patch(folder: Path, write: bool, in_place: bool, choice: Choice, wheelhouse
         wheelhouse=wheelhouse,
         progress=screen.status,
     )
+    if write or in_place:
+        _refuse_refuted(folder, job, choice)
     manifest = deliver(job, run=folder, in_place=in_place, write=write or in_place)
     if screen.as_json:
         screen.document(manifest)
@@ -77,6 +80,24 @@ def _patch(folder: Path, write: bool, in_place: bool, choice: Choice, wheelhouse
         screen.answer("take it back with: autotune apply --revert")
     else:
         screen.answer("nothing was written; autotune apply --write puts the copy beside the original")
+
+
+def _refuse_refuted(folder: Path, job: PatchedJob, choice: Choice) -> None:
+    """What verify has shown to be slower or to train differently is not put beside the original."""
+    from autotune.records.verdict import Verdict
+    from autotune.store import read_record
+
+    path = folder / "trials" / "verify" / "verdict.json"
+    if choice.unsafe or not path.exists():
+        return
+    verdict = read_record(path, Verdict)
+    same = any(arm.fingerprint and arm.fingerprint == job.fingerprint for arm in verdict.arms[1:])
+    if same and verdict.outcome in ("parity-broken", "slower", "candidate-crashed", "patch-not-live"):
+        raise AutotuneError(
+            f"verify refuted exactly this patch: {verdict.sentence}",
+            where=folder.name,
+            hint="leave changes out with --exclude RULE, or let autotune optimize try each; --unsafe insists",
+        )
 
 
 def _revert(folder: Path) -> None:

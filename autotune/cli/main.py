@@ -102,7 +102,9 @@ def run(arguments: list[str]) -> int:
 
 
 def _say(text: str) -> None:
-    print(f"autotune: {text}", file=sys.stderr, flush=True)
+    """One line: foreign text in a message (an exception's, a file name) may hold line breaks."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    print(f"autotune: {line}", file=sys.stderr, flush=True)
 
 
 def _keep_traceback() -> str:

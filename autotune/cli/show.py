@@ -11,7 +11,7 @@ from autotune.cli.common import current_screen, output_options, runs_dir_option
 
 
 @click.command("show", epilog="Example: autotune show latest")
-@click.argument("run_name", metavar="RUN", required=False)
+@click.argument("run_name", metavar="[RUN]", required=False)
 @runs_dir_option
 @output_options
 def command(run_name: str | None, runs_dir: Path) -> None:

@@ -31,7 +31,7 @@ _EXIT = {
 
 
 @click.command("verify", epilog="Example: autotune verify --max-pairs 5")
-@click.argument("run_name", metavar="RUN", required=False)
+@click.argument("run_name", metavar="[RUN]", required=False)
 @click.option("--min-pairs", type=click.IntRange(2, 50), default=3, show_default=True, help="Pairs at least.")
 @click.option("--max-pairs", type=click.IntRange(2, 50), default=8, show_default=True, help="Pairs at most.")
 @click.option(

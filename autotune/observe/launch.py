@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from autotune.records.observation import DeviceSample, Observation
 
 _POLL_S = 0.1
+_INTERRUPT_PATIENCE_S = 10.0
 _EXIT_SLACK_S = 30.0
 _BACKGROUND_S = 300.0
 _LAUNCHER_HELLO_S, _OPAQUE_HELLO_S = 60.0, 900.0
@@ -116,6 +117,7 @@ class _Run:
     stop_reason: str | None = None
     killed: bool = False
     interrupts: int = 0
+    interrupted_at: float = 0.0
     exit_code: int | None = None
     group: int = -1
     started: float = 0.0
@@ -162,6 +164,7 @@ class _Run:
     def interrupted(self, number: int) -> None:
         """Once: SIGINT to the job's group; twice: SIGTERM; then SIGKILL to all of the job."""
         self.interrupts += 1
+        self.interrupted_at = time.monotonic()
         self.stop_reason = "interrupted"
         if number != signal.SIGINT and self.interrupts == 1:
             self.interrupts = 2
@@ -174,10 +177,16 @@ class _Run:
             signal_group(self.group, signal.SIGKILL)
             end_job(self.group, self.inject, grace_s=0.0)
 
+    def _press_on(self) -> None:
+        """A job that does not heed a signal gets the next one after a while."""
+        if not self.killed and time.monotonic() - self.interrupted_at > _INTERRUPT_PATIENCE_S:
+            self.interrupted(signal.SIGINT)
+
     def wait(self) -> None:
         """Until the command has ended, by itself or by a deadline."""
         while not self._ended():
             if self.interrupts or self.killed:
+                self._press_on()
                 continue
             state = self._state()
             self.progress(state)

@@ -41,6 +41,8 @@ def dying_with_parent() -> Callable[[], None] | None:
 
     def ask_kernel() -> None:
         prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM
+        # A shell starts background jobs with SIGINT ignored, and that is inherited.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     return ask_kernel
 

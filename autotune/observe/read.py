@@ -93,7 +93,8 @@ def _process_guards(raw: Path) -> list[GuardRecord]:
     guards: list[GuardRecord] = []
     if raw.is_dir():
         for path in sorted(raw.glob("process-*")):
-            guards += RankEvents.read(path, -1).guards
+            if (path / "events.jsonl").is_file():  # a process may have left only a note of a fault
+                guards += RankEvents.read(path, -1).guards
     return guards
 
 

@@ -173,7 +173,7 @@ def _data(
     problem = _hook_problem(dataset)
     if dataset is None or problem:
         left.append(_left("data set", f"{problem}; set data.source to a file or a hook"))
-        return DataContext(source="data/train.jsonl")
+        return DataContext(source="data/train.jsonl", kind="tokens")
     hook = f"{dataset.file}:{dataset.class_name}"
     _take(taken, "data set", dataset.class_name, str(dataset.file))
     for name in dataset.unknown_arguments:

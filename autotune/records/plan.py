@@ -110,7 +110,9 @@ class PatchedJob(Document):
     fingerprint_files: list[str] = Field(default_factory=list)
     packages: list[InstalledPackage] = Field(default_factory=list)
     protected_roots: list[str] = Field(default_factory=list)  # the user's own folders behind the tree's links
-    user_roots: list[str] = Field(default_factory=list)  # folders of the tree whose code may be edited further
+    user_roots: list[str] = Field(
+        default_factory=list
+    )  # folders of the tree whose code may be edited further
     notes: list[str] = Field(default_factory=list)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 
 from autotune.records.findings import Diagnosis, Finding
 
@@ -21,8 +22,10 @@ def render_diagnosis(diagnosis: Diagnosis, *, run_hint: str = "", details: bool 
         for number, finding in enumerate(shown, 1):
             lines += _finding(number, finding, run_hint)
     if diagnosis.passed:
-        names = ", ".join(p.rule for p in diagnosis.passed)
-        lines += ["", *_wrap(f"Checked and fine ({len(diagnosis.passed)}): {names}", hang=2)]
+        counts = Counter(p.rule.split("/", 1)[0] for p in diagnosis.passed)
+        names = ", ".join(f"{category} {count}" for category, count in counts.items())
+        head = f"Checked, nothing to report ({len(diagnosis.passed)}): {names}; --json names each rule"
+        lines += ["", *_wrap(head, hang=2)]
     if diagnosis.undecided:
         lines += ["", f"Could not be decided ({len(diagnosis.undecided)}):"]
         groups: dict[str, list[str]] = {}
