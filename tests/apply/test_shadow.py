@@ -230,7 +230,7 @@ def test_shims_do_not_overwrite(project: Path) -> None:
     )
     seen = observation([sys.executable, "main.py"], project)
     plan = build_plan(diagnosis(finding("a/b", how), packing__verdict="isolated"), seen)
-    with pytest.raises(InputError, match="in the way of a shim"):
+    with pytest.raises(InputError, match="in the way of a module the patch brings"):
         materialise(plan.groups, seen, run=project / "runs" / "at-1", label="trial")
 
 

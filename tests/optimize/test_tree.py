@@ -69,7 +69,8 @@ def test_the_tree_of_a_job_that_saves_stays_as_it_was(tmp_path: Path) -> None:
     before = _hashes(project)
     command = [
         sys.executable, "-m", "autotune", "optimize", "--json", "--steps", "8",
-        "--runs-dir", str(tmp_path / "runs"), "--rules", str(tmp_path / "pack"), "--select", "kernels/first", "--select", "batching/second",
+        "--runs-dir", str(tmp_path / "runs"), "--rules", str(tmp_path / "pack"),
+        "--select", "kernels/first", "--select", "batching/second",
         "--", sys.executable, "train.py",
     ]  # fmt: skip
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=500)
