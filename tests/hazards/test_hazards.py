@@ -149,10 +149,8 @@ def test_x32_the_patch_runs_elsewhere_or_not_at_all(tmp_path: Path, variant: Var
 
     edited = tmp_path / "job_autotuned.py"
     edited.write_text(JOB.read_text(encoding="utf-8") + "\n# edited\n", encoding="utf-8")
-    (tmp_path / "plants.py").write_text(
-        (JOB.parent / "plants.py").read_text(encoding="utf-8"), encoding="utf-8"
-    )
-    (tmp_path / "job.py").write_text(JOB.read_text(encoding="utf-8"), encoding="utf-8")
+    for source in JOB.parent.glob("*.py"):
+        (tmp_path / source.name).write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
     digest = sha256(edited.read_bytes()).hexdigest()
     fingerprint = sha256(f"{digest}\n".encode()).hexdigest()
     script = JOB if variant == "bug" else edited
