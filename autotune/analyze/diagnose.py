@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,6 @@ class Diagnosed:
     facts: FactSheet
     observation: Observation | None
     traces: TraceSummary | None
-    notes: list[str] = field(default_factory=list)
 
 
 def diagnose_launch(run: Path, label: str, rules: RuleSources) -> Diagnosed:
@@ -130,7 +129,7 @@ def _diagnose(
     for place in dict.fromkeys((folder, run)) if folder.name in ("observe", run.name) else (folder,):
         write_record(place / "facts.json", facts)
         write_record(place / "diagnosis.json", diagnosis)
-    return Diagnosed(diagnosis, facts, observation, traces, notes)
+    return Diagnosed(diagnosis, facts, observation, traces)
 
 
 def _warnings(observation: Observation | None, traces: TraceSummary | None) -> list[str]:

@@ -15,20 +15,6 @@ if TYPE_CHECKING:
     from autotune.records.terms import Tier
     from autotune.records.verdict import Verdict
 
-_EXIT = {
-    "faster": Exit.DONE,
-    "no-measurable-change": Exit.DONE,
-    "slower": Exit.SLOWER_OR_BROKEN,
-    "parity-broken": Exit.SLOWER_OR_BROKEN,
-    "patch-not-live": Exit.SLOWER_OR_BROKEN,
-    "candidate-crashed": Exit.SLOWER_OR_BROKEN,
-    "out-of-memory-risk": Exit.SLOWER_OR_BROKEN,
-    "baseline-incorrect": Exit.UNDECIDED,
-    "undecided": Exit.UNDECIDED,
-    "no-steady-state": Exit.UNDECIDED,
-    "not-finished": Exit.UNDECIDED,
-}
-
 
 @click.command("verify", epilog="Example: autotune verify --max-pairs 5")
 @click.argument("run_name", metavar="[RUN]", required=False)
@@ -79,7 +65,11 @@ def command(
             wheelhouse=wheelhouse,
             progress=screen.status,
         )
-        tier = _tier_of(candidate.rules) if plan is None else widest_tier(g.parity for g in plan.groups)
+        tier = (
+            _tier_of(candidate.rules)
+            if plan is None
+            else widest_tier(g.parity for g in plan.groups if g.admissible)
+        )
     options = VerifyOptions(
         tier=tier,
         min_pairs=min_pairs,
@@ -109,7 +99,9 @@ def command(
 def _exit_code(verdict: Verdict, self_check: bool) -> int:
     if self_check:
         return int(Exit.DONE if verdict.noise_floor_frac is not None else Exit.UNDECIDED)
-    return int(_EXIT[verdict.outcome])
+    from autotune.verify.verdict import EXIT_CODES
+
+    return int(EXIT_CODES[verdict.outcome])
 
 
 def _tier_of(rules: list[str]) -> Tier:

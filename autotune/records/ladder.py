@@ -55,4 +55,4 @@ class Ladder(Document):
     stop_reason: str = ""
     trials: int = 0
     minutes: float = 0.0
-    outcome: Literal["faster", "nothing-to-do", "nothing-kept", "undecided"] = "nothing-to-do"
+    outcome: Literal["faster", "nothing-to-do", "nothing-kept"] = "nothing-to-do"

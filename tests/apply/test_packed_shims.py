@@ -105,6 +105,14 @@ def test_examples_do_not_see_each_other(batches: Any, attend: bool) -> None:
     assert torch.equal(logits[:, 7:], changed[:, 7:])
 
 
+def test_attention_switched_after_packing_is_refused(batches: Any) -> None:
+    model = tiny("llama")
+    batches.attend_per_example(model)
+    model.set_attn_implementation("sdpa")
+    with pytest.raises(ValueError, match="switched to sdpa after packing"):
+        model(**batches.flatten(pad)(examples()))
+
+
 def test_boundary_arguments(batches: Any) -> None:
     packed = batches.flatten(pad)(examples((3, 2)))
     assert packed["position_ids"].tolist() == [[0, 1, 2, 0, 1]]

@@ -234,6 +234,20 @@ def test_shims_do_not_overwrite(project: Path) -> None:
         materialise(plan.groups, seen, run=project / "runs" / "at-1", label="trial")
 
 
+def test_a_module_the_patch_brought_before_is_not_in_its_way(project: Path) -> None:
+    how = fix(
+        step("use_shim", template="shims/packed_batches.py.j2", module="autotune_packed_batches"),
+        surface="shim",
+    )
+    seen = observation([sys.executable, "main.py"], project)
+    plan = build_plan(diagnosis(finding("a/b", how), packing__verdict="isolated"), seen)
+    first = materialise(plan.groups, seen, run=project / "runs" / "at-1", label="one")
+    shim = next(file for file in first.files if file.kind == "shim")
+    (project / "autotune_packed_batches.py").write_bytes(Path(shim.shadow).read_bytes())
+    again = materialise(plan.groups, seen, run=project / "runs" / "at-1", label="two")
+    assert again.fingerprint == first.fingerprint
+
+
 def test_unreadable_folders_are_passed_through(tmp_path: Path) -> None:
     shadow = Shadow(tmp_path / "tree", tmp_path / "run")
     shadow.make_real(Path("/no/such/folder"))
