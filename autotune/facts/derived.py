@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.facts.sheet import SheetBuilder
+from autotune.facts.versions import delta_rule_backward_breaks
 from autotune.records.observation import Observation
 
 _GIB = 1024.0**3
@@ -158,9 +159,5 @@ def _kernel_guards(sheet: SheetBuilder) -> None:
     triton = sheet.value("env.triton")
     if capability is None or not isinstance(triton, str):
         return
-    try:
-        version = tuple(int(part) for part in triton.split("+")[0].split(".")[:3])
-    except ValueError:
-        return
-    blocked = 9.0 <= capability < 10.0 and (3, 4) <= version < (3, 7, 1)
+    blocked = delta_rule_backward_breaks(triton, capability)
     sheet.put("kernels.fla_backward_blocked", blocked, "derived from GPU and Triton version")

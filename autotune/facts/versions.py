@@ -82,3 +82,18 @@ def stale_packages(packages: Mapping[str, str]) -> list[str]:
         if version is not None and satisfies(version, f"<{row['below']}") is True:
             found.append(f"{row['package']} {version} (below {row['below']}: {row['why']})")
     return found
+
+
+def delta_rule_backward_breaks(triton: str, capability: float) -> bool | None:
+    """Whether this Triton makes the gated backward of flash-linear-attention raise on this GPU.
+
+    None when the version cannot be read. Without regard to tilelang, which avoids it.
+    """
+    for row in _table()["windows"]:
+        if row["package"] == "triton" and "allowed_also" in row:
+            low, high = row["device"]
+            fits = [satisfies(triton, row["allowed"]), satisfies(triton, row["allowed_also"])]
+            if None in fits:
+                return None
+            return bool(low <= capability < high and not any(fits))
+    return None
