@@ -3,7 +3,8 @@
     python bench/trace_engine.py TRACE [--repeats 3] [--hta PYTHON] [--tracelens PYTHON]
 
 Every tool runs in a process of its own; one round runs all of them, and the rounds alternate, so that a
-busy machine hits all alike. Wall and CPU seconds and peak memory are of the whole process. Make a trace
+busy machine hits all alike. Wall and CPU seconds and peak memory are of the whole process; `whole diagnosis` is
+`autotune analyze --trace`: reading, every signal, rules and report. Make a trace
 with `python bench/gen_trace.py step --out big.json`. `--hta` and `--tracelens` name the interpreter of an
 environment that holds the package (`pip install traceinsight "pandas<3"`, `pip install TraceLens`).
 """
@@ -27,6 +28,12 @@ from pathlib import Path
 from autotune.trace.summary import summarize
 found = summarize([Path(sys.argv[1])], tables_dir=Path(sys.argv[2])).ranks[0]
 print(found.file.events, found.gpu.busy_ms if found.gpu else None, file=sys.stderr)
+"""
+DIAGNOSIS = """
+import contextlib, sys, tempfile
+from autotune.cli.main import main
+with tempfile.TemporaryDirectory() as runs, contextlib.suppress(SystemExit):
+    main(["analyze", "--trace", sys.argv[1], "--runs-dir", runs])
 """
 ORJSON = """
 import gc, gzip, os, sys, orjson
@@ -87,7 +94,11 @@ def main() -> None:
     parser.add_argument("--hta", help="interpreter with traceinsight")
     parser.add_argument("--tracelens", help="interpreter with TraceLens")
     given = parser.parse_args()
-    tools = {"engine": (sys.executable, ENGINE), "orjson.loads": (sys.executable, ORJSON)}
+    tools = {
+        "whole diagnosis": (sys.executable, DIAGNOSIS),
+        "engine": (sys.executable, ENGINE),
+        "orjson.loads": (sys.executable, ORJSON),
+    }
     if given.hta:
         tools["HTA, five analyses"] = (given.hta, HTA)
     if given.tracelens:
@@ -97,8 +108,10 @@ def main() -> None:
         for name, (python, code) in tools.items():
             runs[name].append(measure(python, code, given.trace.resolve()))
     print(f"{given.trace.name}, {given.trace.stat().st_size:,} bytes, {given.repeats} rounds, medians")
-    print(f"{'':<22}{'wall s':>9}{'CPU s':>9}{'peak MB':>10}{'CPU / orjson':>14}")
-    base = statistics.median(run["cpu_s"] for run in runs["orjson.loads"])
+    print(f"{'':<22}{'wall s':>9}{'CPU s':>9}{'peak MB':>10}{'wall / orjson':>15}{'CPU / orjson':>14}")
+    base = {
+        key: statistics.median(run[key] for run in runs["orjson.loads"]) for key in ("wall_s", "cpu_s")
+    }
     for name, found in runs.items():
         if not all(run["ok"] for run in found):
             print(f"{name:<22} failed: {found[-1]['message'][0][:120]}")
@@ -106,7 +119,10 @@ def main() -> None:
         wall, cpu, peak = (
             statistics.median(run[key] for run in found) for key in ("wall_s", "cpu_s", "peak_mb")
         )
-        print(f"{name:<22}{wall:>9.2f}{cpu:>9.2f}{peak:>10.0f}{cpu / base:>14.2f}")
+        print(
+            f"{name:<22}{wall:>9.2f}{cpu:>9.2f}{peak:>10.0f}"
+            f"{wall / base['wall_s']:>15.2f}{cpu / base['cpu_s']:>14.2f}"
+        )
     print(json.dumps(runs), file=sys.stderr)
 
 

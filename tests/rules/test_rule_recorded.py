@@ -1,6 +1,6 @@
 """Rules that fired in real jobs and real traces: the recorded facts still make them fire, and only them.
 
-The files under recorded/ come from bench/faults/run.py, from a job on an H200, and from tests/traces.
+The files under recorded/ come from bench/rule_firing/run.py, from a job on an H200, and from tests/traces.
 """
 
 from __future__ import annotations

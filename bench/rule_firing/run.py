@@ -1,6 +1,6 @@
 """Run the faulty jobs under `autotune analyze` and keep what was seen: facts, and the rules that fired.
 
-    python bench/faults/run.py OUT [--gpu | --cpu] [NAME ...]
+    python bench/rule_firing/run.py OUT [--gpu | --cpu] [NAME ...]
 
 OUT gets one JSON file per job: {"job", "findings": {rule: severity}, "facts": {name: value}}; null is a fact
 that does not apply. tests/rules/recorded/ holds such files; a test replays them.
@@ -85,7 +85,7 @@ def main() -> None:
             continue
         label = f"{place}-{name}"
         record = {
-            "job": " ".join(["bench/faults/job.py", faults]).strip(),
+            "job": " ".join(["bench/rule_firing/job.py", faults]).strip(),
             "launcher": " ".join(launcher) or "python",
             "environment": variables,
             "findings": {finding["rule"]: finding["severity"] for finding in answer["findings"]},
