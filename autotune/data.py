@@ -17,7 +17,11 @@ def data_dir(name: str) -> Path:
     for folder in (_PACKAGE / "_data" / name, _PACKAGE.parent / name):
         if folder.is_dir():
             return folder
-    raise FilesError(f"the installation lacks its folder '{name}'", hint="reinstall autotune-training")
+    raise FilesError(
+        f"the installation lacks its folder '{name}'",
+        hint="reinstall autotune-training",
+        code="installation-incomplete",
+    )
 
 
 def probe_dir() -> Path:

@@ -2,6 +2,7 @@
 
 One message is one line: what happened, where (`file:line:col` when there is a place), what to do.
 The CLI prints it and leaves with `exit_code`; nothing below the CLI prints or exits.
+Each fault has a `code`, one of `autotune.error_codes`, where `autotune explain CODE` finds its page.
 """
 
 from __future__ import annotations
@@ -46,9 +47,19 @@ class AutotuneError(Exception):
     """Base of all user-facing faults."""
 
     exit_code: Exit = Exit.BAD_INPUT
+    code: str = "bad-input"
 
-    def __init__(self, what: str, *, where: Place | str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: Place | str | None = None,
+        hint: str | None = None,
+        code: str | None = None,
+    ) -> None:
         super().__init__(what)
+        if code is not None:
+            self.code = code
         self.what = what
         self.where = where
         self.hint = hint
@@ -66,21 +77,25 @@ class JobFailedError(AutotuneError):
     """The training job crashed, or its command could not start."""
 
     exit_code = Exit.JOB_FAILED
+    code = "job-failed"
 
 
 class NotObservedError(AutotuneError):
     """The observer never attached, or no training step was seen."""
 
     exit_code = Exit.NOT_OBSERVED
+    code = "not-observed"
 
 
 class FilesError(AutotuneError):
     """A folder is read-only, a disk is full, a file vanished."""
 
     exit_code = Exit.FILES
+    code = "files"
 
 
 class InterruptedRunError(AutotuneError):
     """The user pressed Ctrl-C."""
 
     exit_code = Exit.INTERRUPTED
+    code = "interrupted"

@@ -57,7 +57,10 @@ def find_run(runs_dir: Path, name: str | None) -> Path:
     runs = list_runs(runs_dir)
     if not runs:
         raise InputError(
-            "there is no run yet", where=str(runs_dir), hint="start with: autotune analyze -- COMMAND"
+            "there is no run yet",
+            where=str(runs_dir),
+            hint="start with: autotune analyze -- COMMAND",
+            code="run-missing",
         )
     if name is None or name == "latest":
         # A run that failed before its diagnosis has nothing to show or apply.
@@ -68,12 +71,14 @@ def find_run(runs_dir: Path, name: str | None) -> Path:
         return hits[0].resolve()
     if hits:
         names = ", ".join(p.name for p in hits[-5:])
-        raise InputError(f"'{name}' fits several runs: {names}", hint="give more of the name")
+        raise InputError(
+            f"'{name}' fits several runs: {names}", hint="give more of the name", code="run-ambiguous"
+        )
     from difflib import get_close_matches
 
     near = get_close_matches(name, [p.name for p in runs], n=1, cutoff=0.4)
     hint = f"did you mean '{near[0]}'?" if near else "autotune runs lists them"
-    raise InputError(f"there is no run '{name}'", where=str(runs_dir), hint=hint)
+    raise InputError(f"there is no run '{name}'", where=str(runs_dir), hint=hint, code="run-unknown")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -101,19 +106,50 @@ def read_record(path: Path, kind: type[D]) -> D:
     from pydantic import ValidationError
 
     try:
-        return kind.model_validate_json(path.read_bytes())
+        data = path.read_bytes()
     except FileNotFoundError:
         raise InputError(
-            "this run has no such record", where=str(path), hint="run the step that makes it"
-        ) from None
-    except ValidationError as fault:
-        first = fault.errors()[0]
-        spot = ".".join(str(part) for part in first["loc"])
-        raise InputError(
-            f"not a {kind.__name__} record: {spot or 'file'}: {first['msg']}", where=str(path)
+            "this run has no such record",
+            where=str(path),
+            hint="run the step that makes it",
+            code="record-missing",
         ) from None
     except OSError as fault:
         raise _files_error(fault, path) from fault
+    try:
+        record = kind.model_validate_json(data)
+    except ValidationError as fault:
+        _refuse_version(_version_of(data), path)
+        first = fault.errors()[0]
+        spot = ".".join(str(part) for part in first["loc"])
+        raise InputError(
+            f"not a {kind.__name__} record: {spot or 'file'}: {first['msg']}",
+            where=str(path),
+            code="record-broken",
+        ) from None
+    _refuse_version(record.schema_version, path)
+    return record
+
+
+def _version_of(data: bytes) -> object:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return None
+    return found.get("schema_version") if isinstance(found, dict) else None
+
+
+def _refuse_version(version: object, path: Path) -> None:
+    """A record of another schema version may mean other things by the same names."""
+    from autotune.records.base import SCHEMA_VERSION
+
+    if version is not None and version != SCHEMA_VERSION:
+        raise InputError(
+            f"the record has schema version {version}; this autotune reads version {SCHEMA_VERSION}",
+            where=str(path),
+            hint="use the autotune that wrote it, or make the record again",
+            code="record-version",
+        )
 
 
 def append_json(path: Path, value: dict[str, object]) -> None:

@@ -79,7 +79,7 @@ def diagnose_again(run: Path, rules: RuleSources) -> Diagnosed:
         paths = [Path(path) for path in record.traces]
         gone = [str(path) for path in paths if not path.exists()]
         if gone:
-            raise InputError("the trace of this run is gone", where=gone[0])
+            raise InputError("the trace of this run is gone", where=gone[0], code="trace-missing")
         return diagnose_traces(run, paths, rules)
     return diagnose_launch(run, OBSERVE, rules)
 

@@ -86,12 +86,15 @@ def revert(run: Path) -> list[str]:
     path = run.resolve() / "patched" / MANIFEST
     manifest = read_record(path, Manifest)
     if not manifest.written:
-        raise InputError("nothing of this run is applied", where=run.name)
+        raise InputError("nothing of this run is applied", where=run.name, code="nothing-applied")
     for file in manifest.files:
         place = Path(file.path)
         if place.exists() and digest(place.read_bytes()) not in (file.sha256_after, _before(file)):
             raise InputError(
-                "this file was edited after it was written", where=file.path, hint="move it away first"
+                "this file was edited after it was written",
+                where=file.path,
+                hint="move it away first",
+                code="file-changed",
             )
     done = []
     for file in manifest.files:
@@ -223,7 +226,12 @@ def _files(job: PatchedJob, mode: Mode, backups: Path | None) -> list[_Planned]:
 def _write(plan: Sequence[_Planned], run: Path) -> None:
     for _, record, _ in plan:
         if record.action == "created" and Path(record.path).exists():
-            raise InputError("this file is there already", where=record.path, hint="move it away first")
+            raise InputError(
+                "this file is there already",
+                where=record.path,
+                hint="move it away first",
+                code="file-in-the-way",
+            )
     done: list[Path] = []
     try:
         for _, record, content in plan:
@@ -264,7 +272,10 @@ def _refuse_second(run: Path, applied: Manifest | None) -> None:
     if applied is not None:
         where = applied.files[0].path if applied.files else run.name
         raise InputError(
-            "this run is applied already", where=where, hint="autotune apply --revert takes it back"
+            "this run is applied already",
+            where=where,
+            hint="autotune apply --revert takes it back",
+            code="already-applied",
         )
 
 
@@ -272,10 +283,20 @@ def _refuse_changed(file: EditedFile) -> None:
     original = Path(file.path)
     if file.sha256_before is None:
         if original.exists():
-            raise InputError("a file of this name is in the way", where=file.path, hint="move it away first")
+            raise InputError(
+                "a file of this name is in the way",
+                where=file.path,
+                hint="move it away first",
+                code="file-in-the-way",
+            )
         return
     if not original.exists() or digest(original.read_bytes()) != file.sha256_before:
-        raise InputError("this file has changed since the run", where=file.path, hint="analyze the job again")
+        raise InputError(
+            "this file has changed since the run",
+            where=file.path,
+            hint="analyze the job again",
+            code="file-changed",
+        )
 
 
 def _refuse_unclean(job: PatchedJob) -> None:
@@ -288,13 +309,20 @@ def _refuse_unclean(job: PatchedJob) -> None:
         )
     except OSError:
         raise InputError(
-            "--in-place wants a clean git tree, and git is not installed", where=str(root)
+            "--in-place wants a clean git tree, and git is not installed",
+            where=str(root),
+            code="tree-not-clean",
         ) from None
     if done.returncode != 0:
-        raise InputError("--in-place wants a clean git tree; this is none", where=str(root))
+        raise InputError(
+            "--in-place wants a clean git tree; this is none", where=str(root), code="tree-not-clean"
+        )
     if done.stdout.strip():
         raise InputError(
-            "--in-place wants a clean git tree", where=str(root), hint="commit or stash your changes first"
+            "--in-place wants a clean git tree",
+            where=str(root),
+            hint="commit or stash your changes first",
+            code="tree-not-clean",
         )
     for file in job.files:
         known = subprocess.run(
@@ -302,7 +330,10 @@ def _refuse_unclean(job: PatchedJob) -> None:
         )
         if file.sha256_before is not None and known.returncode != 0:
             raise InputError(
-                "--in-place changes only files git knows", where=file.path, hint="git add it first"
+                "--in-place changes only files git knows",
+                where=file.path,
+                hint="git add it first",
+                code="tree-not-clean",
             )
 
 

@@ -43,7 +43,9 @@ def materialise(
     try:
         changes = work_out(members, target, templates_dir)
     except EditRefused as fault:
-        raise InputError(f"the change cannot be made: {fault}", hint="analyze the job again") from None
+        raise InputError(
+            f"the change cannot be made: {fault}", hint="analyze the job again", code="change-impossible"
+        ) from None
     packages: list[InstalledPackage] = list(base.packages) if base else []
     overlays = list(base.python_path) if base else []
     if changes.packages:
@@ -131,6 +133,7 @@ def _write_files(
                 "a file of this name is in the way of a module the patch brings",
                 where=str(path),
                 hint="move it away, or take an applied patch back with autotune apply --revert",
+                code="file-in-the-way",
             )
         files[str(path)] = EditedFile(
             path=str(path),

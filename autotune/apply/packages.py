@@ -171,7 +171,7 @@ class _Interpreter:
             errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
             reason = errors[0].removeprefix("ERROR:").strip() if errors else f"pip exit {process.returncode}"
             hint = "give a folder of wheels with --wheelhouse" if self.wheelhouse is None else None
-            raise InputError(f"{requirement} cannot be installed: {reason}", hint=hint)
+            raise InputError(f"{requirement} cannot be installed: {reason}", hint=hint, code="package-failed")
 
     def _follow(
         self, process: subprocess.Popen[str], requirement: str, started: float, lines: list[str]
@@ -191,6 +191,7 @@ class _Interpreter:
                 raise InputError(
                     f"{requirement} was not installed within the time limit ({elapsed:.0f} s)",
                     hint="build a wheel once and give its folder with --wheelhouse",
+                    code="package-failed",
                 )
             self.progress(f"installing {requirement}: {elapsed:.0f} s, at most {left / 60:.0f} min more")
             time.sleep(0.5)
@@ -205,6 +206,7 @@ class _Interpreter:
             raise InputError(
                 f"the environment lacks {', '.join(forbidden)}, which only you can change",
                 hint="another version of the package may fit; see autotune doctor",
+                code="package-failed",
             )
         return missing
 
@@ -224,7 +226,9 @@ class _Interpreter:
                 [self.path, "-m", "pip", "--version"], capture_output=True, env=_plain_env()
             )
         except OSError as fault:
-            raise InputError(f"the job's interpreter does not answer: {fault}", where=self.path) from fault
+            raise InputError(
+                f"the job's interpreter does not answer: {fault}", where=self.path, code="interpreter-silent"
+            ) from fault
         if probe.returncode == 0:
             return [self.path, "-m", "pip"]
         return [sys.executable, "-m", "pip", "--python", self.path]
@@ -240,16 +244,23 @@ def _ask(interpreter: str, program: str, arguments: list[str], env: dict[str, st
             timeout=timeout_s,
         )
     except (OSError, subprocess.TimeoutExpired) as fault:
-        raise InputError(f"the job's interpreter does not answer: {fault}", where=interpreter) from fault
+        raise InputError(
+            f"the job's interpreter does not answer: {fault}", where=interpreter, code="interpreter-silent"
+        ) from fault
     if done.returncode != 0:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
-        raise InputError(f"an installed package does not import: {last[0]}", where=interpreter)
+        raise InputError(
+            f"an installed package does not import: {last[0]}", where=interpreter, code="package-failed"
+        )
     return done.stdout.strip().splitlines()[-1]
 
 
 def _checked(requirement: str) -> str:
     if NEVER.match(_name(requirement)):
-        raise InputError(f"{requirement} is never installed: it decides what the job itself runs with")
+        raise InputError(
+            f"{requirement} is never installed: it decides what the job itself runs with",
+            code="package-refused",
+        )
     return requirement
 
 

@@ -31,7 +31,9 @@ def render_script(context: ScriptContext, templates_dir: Path) -> str:
         source = environment.get_template(TEMPLATE).render(template_values(context))
     except TemplateError as error:
         raise InputError(
-            f"the template does not render: {error}", where=str(templates_dir / TEMPLATE)
+            f"the template does not render: {error}",
+            where=str(templates_dir / TEMPLATE),
+            code="template-broken",
         ) from error
     source = tidy(source)
     try:
@@ -40,6 +42,7 @@ def render_script(context: ScriptContext, templates_dir: Path) -> str:
         raise InputError(
             f"the rendered script is not valid Python: {error.msg} in line {error.lineno}",
             where=str(templates_dir / TEMPLATE),
+            code="template-broken",
         ) from error
     return source
 
@@ -50,13 +53,23 @@ def template_values(context: ScriptContext) -> dict[str, Any]:
     kinds = {source_type(source) for source in (data.source, data.eval_source) if source}
     packed, pretrained = context.packing.packs, model.weights == "pretrained"
     if data.streaming and not context.optimizer.max_steps:
-        raise InputError("a streamed data set has no known length", hint="set optimizer.max_steps")
+        raise InputError(
+            "a streamed data set has no known length",
+            hint="set optimizer.max_steps",
+            code="script-incomplete",
+        )
     if context.precision.float8 and not context.memory.compile_blocks:
         raise InputError(
-            "float8 is slower than bfloat16 without compilation", hint="set memory.compile_blocks"
+            "float8 is slower than bfloat16 without compilation",
+            hint="set memory.compile_blocks",
+            code="script-incomplete",
         )
     if data.kind != "tokens" and not (model.tokenizer or model.path):
-        raise InputError("rows of text need a tokenizer", hint="set model.tokenizer or model.path")
+        raise InputError(
+            "rows of text need a tokenizer",
+            hint="set model.tokenizer or model.path",
+            code="script-incomplete",
+        )
     return {
         "title": in_docstring(context.title),
         "model_name": in_docstring(model.path or f"a {(model.config or {})['model_type']} model"),

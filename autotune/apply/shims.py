@@ -28,13 +28,19 @@ def render_shim(template: str, arguments: Mapping[str, object], templates_dir: P
     try:
         text = environment.get_template(template).render(**arguments)
     except TemplateNotFound:
-        raise InputError("there is no such template", where=str(folder / template)) from None
+        raise InputError(
+            "there is no such template", where=str(folder / template), code="template-broken"
+        ) from None
     except TemplateError as fault:
-        raise InputError(f"the template cannot be rendered: {fault}", where=str(folder / template)) from None
+        raise InputError(
+            f"the template cannot be rendered: {fault}", where=str(folder / template), code="template-broken"
+        ) from None
     try:
         compile(text, template, "exec", dont_inherit=True)
     except SyntaxError as fault:
         raise InputError(
-            f"the template gives no Python: {fault.msg} (line {fault.lineno})", where=str(folder / template)
+            f"the template gives no Python: {fault.msg} (line {fault.lineno})",
+            where=str(folder / template),
+            code="template-broken",
         ) from None
     return text

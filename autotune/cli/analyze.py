@@ -142,14 +142,18 @@ def trace_files(names: tuple[str, ...]) -> list[Path]:
         if path.is_dir():
             inside = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz", ".gz")))
             if not inside:
-                raise InputError("the folder holds no .json or .json.gz file", where=name)
+                raise InputError(
+                    "the folder holds no .json or .json.gz file", where=name, code="trace-missing"
+                )
             paths += inside
         elif path.exists():
             paths.append(path)
         else:
-            raise InputError("there is no such trace file", where=name)
+            raise InputError("there is no such trace file", where=name, code="trace-missing")
     if not paths:
-        raise InputError("no trace file is given", hint="autotune analyze --trace rank0.json.gz")
+        raise InputError(
+            "no trace file is given", hint="autotune analyze --trace rank0.json.gz", code="command-missing"
+        )
     return paths
 
 
@@ -187,4 +191,6 @@ def _ranks(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
-        raise InputError(f"--profile-ranks takes numbers such as 0,1, not '{text}'") from None
+        raise InputError(
+            f"--profile-ranks takes numbers such as 0,1, not '{text}'", code="value-refused"
+        ) from None

@@ -97,6 +97,7 @@ def _refuse_refuted(folder: Path, job: PatchedJob, choice: Choice) -> None:
             f"verify refuted exactly this patch: {verdict.sentence}",
             where=folder.name,
             hint="leave changes out with --exclude RULE, or let autotune optimize try each; --unsafe insists",
+            code="patch-refuted",
         )
 
 
@@ -120,9 +121,16 @@ def _from_template(folder: Path, output: Path | None) -> None:
 
     screen = current_screen()
     if output is None:
-        raise InputError("--template needs a file to write", hint="add -o train_fsdp2.py")
+        raise InputError(
+            "--template needs a file to write", hint="add -o train_fsdp2.py", code="argument-missing"
+        )
     if output.exists():
-        raise InputError("this file is there already", where=str(output), hint="choose another name with -o")
+        raise InputError(
+            "this file is there already",
+            where=str(output),
+            hint="choose another name with -o",
+            code="file-in-the-way",
+        )
     text, launch = script_of(folder, output)
     write_text(output, text)
     if screen.as_json:

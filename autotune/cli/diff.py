@@ -50,10 +50,10 @@ def _summary(name: str, runs_dir: Path) -> TraceSummary:
 
         return summarize(trace_files((name,)), tables_dir=data_dir("rules") / "_tables")
     if path.suffix in (".json", ".gz"):
-        raise InputError("there is no such trace file", where=name)
+        raise InputError("there is no such trace file", where=name, code="trace-missing")
     folder = find_run(runs_dir, name)
     found = [folder / "trace_summary.json", folder / "launches" / "observe" / "trace_summary.json"]
     for candidate in found:
         if candidate.exists():
             return read_record(candidate, TraceSummary)
-    raise InputError("this run has no trace to compare", where=folder.name)
+    raise InputError("this run has no trace to compare", where=folder.name, code="run-without-trace")

@@ -102,7 +102,9 @@ def set_state(folder: Path, record: RunRecord, state: RunState, error: str | Non
 def require_command(command: Sequence[str], verb: str) -> None:
     """Raise InputError unless a command follows."""
     if not command:
-        raise InputError("no training command is given", hint=f"autotune {verb} -- python train.py")
+        raise InputError(
+            "no training command is given", hint=f"autotune {verb} -- python train.py", code="command-missing"
+        )
 
 
 def show_progress(screen: Screen, what: str) -> Callable[[Progress], None]:

@@ -75,7 +75,9 @@ def command(
         first_step_timeout_s=first_step_timeout,
     )
     if max_pairs < min_pairs:
-        raise InputError(f"--max-pairs {max_pairs} is less than --min-pairs {min_pairs}")
+        raise InputError(
+            f"--max-pairs {max_pairs} is less than --min-pairs {min_pairs}", code="value-refused"
+        )
     if resume is not None:
         folder, found = _resumed(runs_dir, resume, rules)
     else:

@@ -102,7 +102,7 @@ def explain(rule_id: str, run_name: str | None, rule_dirs: tuple[Path, ...], run
     rules = {loaded.id: loaded for loaded in _load(rule_dirs).rules}
     if rule_id not in rules:
         hint = did_you_mean(rule_id, rules, join="did you mean {}?") or "autotune rules list shows all"
-        raise InputError(f"there is no rule '{rule_id}'", hint=hint)
+        raise InputError(f"there is no rule '{rule_id}'", hint=hint, code="rule-unknown")
     explanation = explain_rule(rules[rule_id], catalogue(), _sheet(runs_dir, run_name))
     if screen.as_json:
         screen.json_value({"schema_version": SCHEMA_VERSION, **asdict(explanation)})
@@ -170,7 +170,9 @@ def test_rules(ctx: click.Context, folders: tuple[Path, ...]) -> None:
             screen.answer(f"{result.rule}: {result.example}: {result.fault}")
         screen.answer(f"{len(results)} examples of {len(rules)} rules, {len(failed)} failed")
     if not results:
-        raise InputError("no example ran", hint="a rule lists its examples under the key 'examples'")
+        raise InputError(
+            "no example ran", hint="a rule lists its examples under the key 'examples'", code="rule-examples"
+        )
     ctx.exit(Exit.BAD_INPUT if failed else Exit.DONE)
 
 
@@ -198,7 +200,12 @@ def new_rule(rule_id: str, run_name: str | None, into: Path, runs_dir: Path) -> 
     text = scaffold(rule_id, catalogue(), _sheet(runs_dir, run_name))
     path = into / f"{rule_id}.yaml"
     if path.exists():
-        raise InputError("this rule exists already", where=str(path), hint="edit it or choose another id")
+        raise InputError(
+            "this rule exists already",
+            where=str(path),
+            hint="edit it or choose another id",
+            code="rule-exists",
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

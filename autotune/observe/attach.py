@@ -26,7 +26,11 @@ def attachable(job: JobCommand) -> None:
         kind, _, reason = obstacle.partition(": ")
         if kind in ("environment", "interpreter"):
             continue
-        raise NotObservedError(f"cannot observe '{kind}': {reason}", where=job.argv[job.launcher_index])
+        raise NotObservedError(
+            f"cannot observe '{kind}': {reason}",
+            where=job.argv[job.launcher_index],
+            code="launcher-unsupported",
+        )
 
 
 def with_inject_folder(job: JobCommand, inject: Path, python_path: str) -> tuple[list[str], dict[str, str]]:

@@ -35,7 +35,11 @@ def read_command(argv: tuple[str, ...] | list[str], cwd: Path, path: str | None 
     """Read one command line. `path` is the PATH programs are looked up in. Raises InputError when empty."""
     words = list(argv)
     if not words:
-        raise InputError("there is no command to run", hint="put it after --, e.g. -- python train.py")
+        raise InputError(
+            "there is no command to run",
+            hint="put it after --, e.g. -- python train.py",
+            code="command-missing",
+        )
     reader = _Reader(words, cwd, path)
     reader.program(0)
     return JobCommand(argv=words, cwd=str(cwd), **reader.found)

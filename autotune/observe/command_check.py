@@ -19,17 +19,28 @@ def check_command(job: JobCommand, path: str | None = None) -> None:
     first = job.argv[0]
     program = _skip_assignments(job.argv)
     if program >= len(job.argv):
-        raise JobFailedError("the command only sets variables", where=first, hint="add the program to run")
+        raise JobFailedError(
+            "the command only sets variables",
+            where=first,
+            hint="add the program to run",
+            code="program-missing",
+        )
     first = job.argv[program]
     if which(first, Path(job.cwd), path) is None:
         if len(job.argv) == 1 and " " in first:
             raise JobFailedError(
-                f"there is no program '{first}'", hint=f"write the words apart, without quotes: -- {first}"
+                f"there is no program '{first}'",
+                hint=f"write the words apart, without quotes: -- {first}",
+                code="program-missing",
             )
-        raise JobFailedError(f"there is no program '{first}'", hint=_near_program(first, job, path))
+        raise JobFailedError(
+            f"there is no program '{first}'", hint=_near_program(first, job, path), code="program-missing"
+        )
     if job.launcher_path is None and job.launcher_index != program:
         word = job.argv[job.launcher_index]
-        raise JobFailedError(f"there is no program '{word}'", hint=_near_program(word, job, path))
+        raise JobFailedError(
+            f"there is no program '{word}'", hint=_near_program(word, job, path), code="program-missing"
+        )
     certain = job.launcher in ("python", "torchrun", "accelerate", "deepspeed", "shell")
     script = job.script or job.shell_script
     if certain and script and job.inner_line is None and not Path(script).exists():
@@ -37,7 +48,7 @@ def check_command(job: JobCommand, path: str | None = None) -> None:
         names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
         near = get_close_matches(Path(script).name, names, n=1, cutoff=0.5)
         hint = f"did you mean '{near[0]}'?" if near else f"the job starts in {job.cwd}"
-        raise JobFailedError("there is no such script", where=script, hint=hint)
+        raise JobFailedError("there is no such script", where=script, hint=hint, code="script-missing")
 
 
 def _skip_assignments(words: list[str]) -> int:

@@ -49,4 +49,6 @@ def require_steps(observation: Observation, minimum: int = 1, *, where: str | No
             where=where,
             hint="is this the command that trains?",
         )
-    raise NotObservedError(f"the job ended after {seen} training steps; {minimum} are needed", where=where)
+    raise NotObservedError(
+        f"the job ended after {seen} training steps; {minimum} are needed", where=where, code="too-few-steps"
+    )

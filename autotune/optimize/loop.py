@@ -263,6 +263,7 @@ class OptimizeLoop:
                 f"the kept changes do not hold up together: {verdict.sentence}",
                 where=str(self._run / "trials" / "whole" / "verdict.json"),
                 hint="apply single changes with autotune apply --select RULE",
+                code="whole-refuted",
             )
 
     def _drop(self, state: LoopState, group: PlanGroup, reason: str, path: Path | None = None) -> None:

@@ -29,6 +29,7 @@ def observation_of(run: Path) -> Observation:
             "this run comes from saved traces: there is no job to patch or rerun",
             where=run.name,
             hint="start from the job: autotune analyze -- COMMAND",
+            code="run-without-job",
         )
     return read_record(run / "launches" / OBSERVE / "observation.json", Observation)
 
@@ -70,6 +71,7 @@ def patched_job_of(
             "there is no change to apply" + (f": {'; '.join(reasons[:3])}" if reasons else ""),
             where=run.name,
             hint="autotune report shows what was found",
+            code="nothing-to-apply",
         )
     job = materialise(
         groups, observation_of(run), run=run, label=label, wheelhouse=wheelhouse, progress=progress

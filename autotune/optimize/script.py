@@ -45,6 +45,7 @@ def script_of(run: Path, output: Path) -> tuple[str, str]:
             "this run did not record what the job is made of",
             where=run.name,
             hint="watch it again: autotune analyze -- COMMAND",
+            code="script-incomplete",
         )
     context = _context(run, output, observation, lead, lead.recipe, facts)
     text = render_script(context, data_dir("templates"))
@@ -135,7 +136,9 @@ def _model(
 
     if not recipe.model_path and not recipe.model_config_values:
         raise InputError(
-            "the observed model is no transformers model, so the template cannot rebuild it", where=run.name
+            "the observed model is no transformers model, so the template cannot rebuild it",
+            where=run.name,
+            code="script-incomplete",
         )
     if lead.model is not None and lead.model.lora:
         left.append(_left("adapter settings", "low-rank adapters were seen; set model.lora by hand"))

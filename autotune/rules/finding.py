@@ -71,7 +71,9 @@ def make_finding(loaded: LoadedRule, context: Context) -> Finding:
         return _finding(loaded, context)
     except templates.TemplateFault as fault:
         raise InputError(
-            f"a text of the rule {loaded.id} cannot be rendered: {fault}", where=loaded.source.path
+            f"a text of the rule {loaded.id} cannot be rendered: {fault}",
+            where=loaded.source.path,
+            code="rule-text",
         ) from fault
 
 

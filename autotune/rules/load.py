@@ -90,7 +90,11 @@ def _collect(
     problems += _check_references(by_id.values(), {*by_id, *places})
     for rule_id in disabled:
         if rule_id not in by_id:
-            raise InputError(f"cannot disable '{rule_id}': no such rule", hint=_hint(rule_id, by_id))
+            raise InputError(
+                f"cannot disable '{rule_id}': no such rule",
+                hint=_hint(rule_id, by_id),
+                code="pattern-matches-nothing",
+            )
         result.notes.append(f"{rule_id}: disabled by configuration")
     result.rules = [loaded for rule_id, loaded in by_id.items() if rule_id not in set(disabled)]
     return result, problems
@@ -103,7 +107,7 @@ def _hint(rule_id: str, known: Collection[str]) -> str:
 def rule_files(folder: Path) -> list[Path]:
     """All rule files of a pack; folders whose name begins with _ hold tables."""
     if not folder.is_dir():
-        raise InputError(f"there is no rules folder {folder}")
+        raise InputError(f"there is no rules folder {folder}", code="rules-folder")
     files = [
         path
         for path in sorted(folder.rglob("*"))
@@ -111,7 +115,9 @@ def rule_files(folder: Path) -> list[Path]:
         and not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
     ]
     if not files:
-        raise InputError(f"{folder} holds no rule files", hint="a rule lies at <category>/<name>.yaml")
+        raise InputError(
+            f"{folder} holds no rule files", hint="a rule lies at <category>/<name>.yaml", code="rules-folder"
+        )
     return files
 
 

@@ -32,6 +32,8 @@ class Problem:
 class RuleFaults(InputError):
     """All errors of all rule files at once."""
 
+    code = "rules-broken"
+
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = sorted(problems, key=lambda p: (p.path, p.line, p.column))
         count = len(self.problems)

@@ -19,7 +19,9 @@ def new_rule(rule_id: str, catalogue: Catalogue, sheet: FactSheet | None = None)
     """
     if not re.match(RULE_ID, rule_id):
         raise InputError(
-            f"'{rule_id}' is no rule id", hint="write category/kebab-name, e.g. data/slow-images"
+            f"'{rule_id}' is no rule id",
+            hint="write category/kebab-name, e.g. data/slow-images",
+            code="rule-id",
         )
     category = rule_id.split("/", 1)[0]
     known = _known_facts(category, catalogue, sheet)

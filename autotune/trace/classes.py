@@ -23,11 +23,15 @@ def read_table(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         value = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except OSError as fault:
-        raise InputError(f"table cannot be read ({fault.strerror})", where=str(path)) from None
+        raise InputError(
+            f"table cannot be read ({fault.strerror})", where=str(path), code="table-broken"
+        ) from None
     except yaml.YAMLError as fault:
-        raise InputError(f"table is no YAML ({str(fault).splitlines()[0]})", where=str(path)) from None
+        raise InputError(
+            f"table is no YAML ({str(fault).splitlines()[0]})", where=str(path), code="table-broken"
+        ) from None
     if not isinstance(value, dict):
-        raise InputError("table holds no mapping", where=str(path))
+        raise InputError("table holds no mapping", where=str(path), code="table-broken")
     return value
 
 
@@ -69,7 +73,9 @@ class KernelTable:
                 for item in raw["gemm_dtypes"]
             )
         except (KeyError, TypeError, re.error) as fault:
-            raise InputError(f"kernel class table is malformed ({fault!r})", where=str(path)) from None
+            raise InputError(
+                f"kernel class table is malformed ({fault!r})", where=str(path), code="table-broken"
+            ) from None
         self.names = [item.name for item in self.classes]
 
     def of_kernel(self, name: str) -> str | None:

@@ -27,7 +27,9 @@ def export_parquet(path: Path, folder: Path, *, tables_dir: Path) -> list[Path]:
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
-        raise InputError("Parquet export needs pyarrow", hint="install it, or use --json") from None
+        raise InputError(
+            "Parquet export needs pyarrow", hint="install it, or use --json", code="extra-missing"
+        ) from None
     context = prepare(read_trace(path), load_kernel_table(tables_dir))
     written = []
     try:

@@ -73,7 +73,9 @@ class _Reader:
         self.offset += count
 
     def _fail(self, what: str, at: int, hint: str | None = None) -> InputError:
-        return InputError(what, where=Place(str(self.path), byte_offset=self.offset + at), hint=hint)
+        return InputError(
+            what, where=Place(str(self.path), byte_offset=self.offset + at), hint=hint, code="trace-broken"
+        )
 
     def _header(self) -> bytes | None:
         """Skip to the first event. The text before it, or None for a bare array of events."""
@@ -253,13 +255,14 @@ class _Reader:
         if known:
             return
         if trace.event_count == 0:
-            raise InputError("the trace holds no events", where=str(self.path))
+            raise InputError("the trace holds no events", where=str(self.path), code="trace-empty")
         seen = Counter(category or "none" for _, category in trace.counts)
         raise InputError(
             f"not a torch.profiler trace: none of its {trace.event_count:,} events is a profiler event "
             f"(categories: {', '.join(sorted(seen)[:6])})",
             where=str(self.path),
             hint="pass the JSON that prof.export_chrome_trace() writes",
+            code="trace-foreign",
         )
 
 

@@ -39,10 +39,15 @@ def is_gzip(path: Path) -> bool:
 def _open_raw(path: Path) -> IO[bytes]:
     try:
         if path.is_dir():
-            raise InputError("a folder, not a trace file", where=str(path), hint="name the files in it")
+            raise InputError(
+                "a folder, not a trace file",
+                where=str(path),
+                hint="name the files in it",
+                code="trace-missing",
+            )
         return path.open("rb", buffering=0)
     except FileNotFoundError:
-        raise InputError("no such file", where=str(path)) from None
+        raise InputError("no such file", where=str(path), code="trace-missing") from None
     except PermissionError:
         raise FilesError("cannot be read (permission denied)", where=str(path)) from None
     except OSError as fault:
@@ -87,12 +92,14 @@ def blocks(path: Path, size: int) -> Iterator[bytes]:
                     "truncated: the gzip data ends early",
                     where=Place(str(path), byte_offset=offset),
                     hint="copy the file again, or record the trace again",
+                    code="trace-truncated",
                 ) from None
             except faults as fault:
                 raise InputError(
                     f"damaged gzip data ({fault})" if compressed else f"cannot be read ({fault})",
                     where=Place(str(path), byte_offset=offset),
                     hint="copy the file again, or record the trace again",
+                    code="trace-truncated",
                 ) from None
             if not block:
                 break
@@ -104,7 +111,7 @@ def blocks(path: Path, size: int) -> Iterator[bytes]:
         stream.close()
         raw.close()
     if offset == 0:
-        raise InputError("the file is empty", where=Place(str(path), byte_offset=0))
+        raise InputError("the file is empty", where=Place(str(path), byte_offset=0), code="trace-empty")
 
 
 def _read_full(stream: Any, size: int) -> bytes:
@@ -130,7 +137,10 @@ def _refuse_foreign(path: Path, block: bytes) -> None:
     for magic, what, hint in _FOREIGN:
         if block.startswith(magic) or head.startswith(magic):
             raise InputError(
-                f"not a trace: it looks like {what}", where=Place(str(path), byte_offset=0), hint=hint
+                f"not a trace: it looks like {what}",
+                where=Place(str(path), byte_offset=0),
+                hint=hint,
+                code="trace-foreign",
             )
     if not head:
         return  # only white space so far
@@ -139,4 +149,5 @@ def _refuse_foreign(path: Path, block: bytes) -> None:
         f"not a trace: JSON was expected, found {head[:12]!r}",
         where=Place(str(path), byte_offset=at),
         hint="pass the JSON (or .json.gz) that prof.export_chrome_trace() writes",
+        code="trace-foreign",
     )
