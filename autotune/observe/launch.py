@@ -23,6 +23,7 @@ from autotune.observe.command_check import check_command
 from autotune.observe.layout import SANDBOX, TRAIN_LOG, job_environment, lay_out
 from autotune.observe.processes import dying_with_parent, end_job, job_processes, signal_group
 from autotune.observe.progress import Progress, ProgressCallback, Watcher, rate_limited, waits_for
+from autotune.observe.supervisor import Supervisor
 from autotune.observe.tee import Tee, last_lines
 from autotune.store import write_record
 
@@ -114,6 +115,7 @@ class _Run:
     notes: list[str] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
     tee: Tee | None = None
+    supervisor: Supervisor | None = None
     stop_reason: str | None = None
     killed: bool = False
     interrupts: int = 0
@@ -151,8 +153,14 @@ class _Run:
         except OSError as fault:
             self.tee.close()
             reason = fault.strerror or str(fault)
-            raise JobFailedError(f"the command could not start: {reason}", where=argv[0]) from fault
+            raise JobFailedError(
+                f"the command could not start: {reason}", where=argv[0], code="job-not-started"
+            ) from fault
         self.group = self.process.pid
+        try:
+            self.supervisor = Supervisor(self.group, self.inject, self.spec.stop_grace_s)
+        except OSError:
+            self.notes.append("no supervisor could start: a killed autotune only sends SIGTERM to the job")
         assert self.process.stdout is not None and self.process.stderr is not None
         self.tee.follow(self.process.stdout, to_stderr=False)
         self.tee.follow(self.process.stderr, to_stderr=True)
@@ -281,6 +289,8 @@ class _Run:
         left = end_job(self.group, self.inject)
         if left:
             self.notes.append(f"{left} processes of the job were left over and ended")
+        if self.supervisor is not None:
+            self.supervisor.dismiss()
         if self.tee is not None:
             self.tee.close()
 
