@@ -30,10 +30,10 @@ found = summarize([Path(sys.argv[1])], tables_dir=Path(sys.argv[2])).ranks[0]
 print(found.file.events, found.gpu.busy_ms if found.gpu else None, file=sys.stderr)
 """
 DIAGNOSIS = """
-import contextlib, sys, tempfile
-from autotune.cli.main import main
-with tempfile.TemporaryDirectory() as runs, contextlib.suppress(SystemExit):
-    main(["analyze", "--trace", sys.argv[1], "--runs-dir", runs])
+import sys, tempfile
+from autotune.cli.main import run
+with tempfile.TemporaryDirectory() as runs:
+    assert run(["analyze", "--trace", sys.argv[1], "--runs-dir", runs]) == 0
 """
 ORJSON = """
 import gc, gzip, os, sys, orjson

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,25 @@ def _as(values: Any, kind: Any) -> npt.NDArray[Any]:
     except OverflowError:
         info = np.iinfo(kind)
         return np.array([min(max(int(value), info.min), info.max) for value in values], dtype=kind)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The columns of a later piece of a file, with its own numbering of names, threads and shapes."""
+
+    tables: dict[str, list[npt.NDArray[Any]]]
+    names: list[str]
+    threads: list[tuple[int | str, int | str]]
+    shapes: list[tuple[bytes, bytes, bytes]]
+    collectives: list[CollectiveArgs]
+    host_collectives: dict[int, CollectiveArgs]
+    counts: Counter[tuple[str, str]]
+    windows: list[tuple[int, int]]
+    processes: dict[str, str]
+    in_ns: bool | None
+    first_sequence: int | None
+    events: int
+    repairs: Counter[str]
 
 
 class TraceBuilder:
@@ -260,6 +280,63 @@ class TraceBuilder:
         if memory:
             self._memory.add(tuple(zip(*memory, strict=True)))
 
+    def _tables(self) -> dict[str, _Columns]:
+        return {
+            "host": self._host,
+            "gpu": self._gpu,
+            "overhead": self._overhead,
+            "annotations": self._gpu_annotations,
+            "memory": self._memory,
+        }
+
+    def part(self) -> Part:
+        """Everything collected so far, to be joined to the builder of the text before it."""
+        return Part(
+            tables={name: table.join() for name, table in self._tables().items()},
+            names=self._names.texts(),
+            threads=list(self._threads),
+            shapes=list(self._shapes),
+            collectives=self._collectives,
+            host_collectives=self._host_collectives,
+            counts=self._counts,
+            windows=self._windows,
+            processes=self._processes,
+            in_ns=self._in_ns,
+            first_sequence=self._first_sequence,
+            events=self.events,
+            repairs=self.repairs,
+        )
+
+    def absorb(self, part: Part) -> bool:
+        """Append a later piece of the same file; False (and no change) when its time unit differs."""
+        if self._in_ns is not None and part.in_ns is not None and self._in_ns != part.in_ns:
+            return False
+        tables = part.tables
+        names = _renumber([self._names[text] for text in part.names])
+        threads = _renumber([self._threads.setdefault(key, len(self._threads)) for key in part.threads])
+        shapes = _renumber([self._shapes.setdefault(key, len(self._shapes)) for key in part.shapes])
+        for table in ("host", "gpu", "overhead", "annotations"):
+            tables[table][2] = names[tables[table][2]]
+        host, gpu = tables["host"], tables["gpu"]
+        host[4], host[8] = threads[host[4]], shapes[host[8]]
+        if self._first_sequence is None:
+            self._first_sequence = part.first_sequence
+        elif part.first_sequence is not None:
+            moved = host[6].astype(np.int64) + (part.first_sequence - self._first_sequence)
+            host[6] = np.where((host[6] >= 0) & (moved >= 0) & (moved < 2 * _SEQUENCE_ORIGIN), moved, -1)
+        gpu[9] = np.where(gpu[9] >= 0, gpu[9] + len(self._collectives), -1)
+        for name, table_columns in self._tables().items():
+            table_columns.add(tables[name])
+        self._collectives.extend(part.collectives)
+        self._host_collectives.update(part.host_collectives)
+        self._counts.update(part.counts)
+        self._windows.extend(part.windows)
+        for key, label in part.processes.items():
+            self._processes[key] = f"{self._processes.get(key, '')} {label}".strip()
+        self.events += part.events
+        self.repairs.update(part.repairs)
+        return True
+
     def finish(self, metadata: dict[str, Any], plain_bytes: int) -> Trace:
         """Join everything; times become relative to the earliest event."""
         host = HostTable(*self._host.join())
@@ -292,6 +369,11 @@ class TraceBuilder:
             repairs=self.repairs,
             plain_bytes=plain_bytes,
         )
+
+
+def _renumber(numbers: list[int]) -> npt.NDArray[np.int64]:
+    """Old number to new; -1 (absent) stays."""
+    return np.array([*numbers, -1], dtype=np.int64)
 
 
 def _narrow(host: HostTable, threads: int) -> None:

@@ -27,15 +27,22 @@ _KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _CLOSING_TRIES = 200
 
 
-def read_trace(path: Path, *, keep_shape: Callable[[str], bool] = lambda name: True) -> Trace:
+def keep_all(name: str) -> bool:
+    """Keep the recorded inputs of every op."""
+    return True
+
+
+def read_trace(path: Path, *, keep_shape: Callable[[str], bool] = keep_all) -> Trace:
     """Decode one trace file. `keep_shape(op name)` says which ops keep their recorded inputs.
 
     Raises InputError with the byte offset for truncated, damaged or foreign files.
     """
-    return _Reader(path, keep_shape).read()
+    return Reader(path, keep_shape).read()
 
 
-class _Reader:
+class Reader:
+    """One pass over one file; `read` may be called once."""
+
     def __init__(self, path: Path, keep_shape: Callable[[str], bool]) -> None:
         self.path = path
         self.builder = TraceBuilder(keep_shape)

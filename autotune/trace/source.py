@@ -36,6 +36,19 @@ def is_gzip(path: Path) -> bool:
         return handle.read(2) == b"\x1f\x8b"
 
 
+def plain_bytes(path: Path) -> int:
+    """Size of the decompressed text, 0 when unknown; for gzip what its last four bytes say (mod 4 GiB)."""
+    try:
+        size = path.stat().st_size
+        if not is_gzip(path):
+            return size
+        with path.open("rb") as handle:
+            handle.seek(max(size - 4, 0))
+            return max(int.from_bytes(handle.read(4), "little"), size)
+    except OSError:
+        return 0
+
+
 def _open_raw(path: Path) -> IO[bytes]:
     try:
         if path.is_dir():

@@ -18,12 +18,12 @@ from autotune.trace.critical_path import critical_path
 from autotune.trace.device import dtype_peaks, find_device
 from autotune.trace.flops import flop_facts, gemm_times
 from autotune.trace.gpu_time import class_times, gpu_time, streams, unclassified
+from autotune.trace.halves import read
 from autotune.trace.host_facts import compile_facts, copies, cpu_time, data_loading, memory_facts
 from autotune.trace.launches import idle_causes, launch_facts
 from autotune.trace.modules import module_rows
 from autotune.trace.optimizer import optimizer_facts
 from autotune.trace.ranks import RankCollectives, align, rank_collectives
-from autotune.trace.reader import read_trace
 from autotune.trace.regions import find_recompute, find_regions, region_times
 from autotune.trace.roofline import roofline
 from autotune.trace.steps import find_steps
@@ -54,16 +54,19 @@ def _order(item: RankTrace) -> tuple[bool, int, str]:
 def _read_all(
     paths: list[Path], tables_dir: Path, processes: int | None
 ) -> list[tuple[RankTrace, RankCollectives]]:
+    if processes is None and len(paths) == 1:
+        return [_read_rank(paths[0], tables_dir)]
     if processes is None:
         big = len(paths) > 1 and sum(path.stat().st_size for path in paths if path.exists()) > _PARALLEL_BYTES
         processes = min(len(paths), os.cpu_count() or 1) if big else 1
     if processes <= 1 or len(paths) <= 1:
-        return [_read_rank(path, tables_dir) for path in paths]
+        own = processes if len(paths) == 1 else 1
+        return [_read_rank(path, tables_dir, own) for path in paths]
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(_read_rank, paths, [tables_dir] * len(paths)))
+        return list(pool.map(_read_rank, paths, [tables_dir] * len(paths), [1] * len(paths)))
 
 
 def _numbered(parts: list[RankCollectives]) -> list[RankCollectives]:
@@ -73,8 +76,10 @@ def _numbered(parts: list[RankCollectives]) -> list[RankCollectives]:
     return parts
 
 
-def _read_rank(path: Path, tables_dir: Path) -> tuple[RankTrace, RankCollectives]:
-    context = prepare(read_trace(path), load_kernel_table(tables_dir))
+def _read_rank(
+    path: Path, tables_dir: Path, processes: int | None = None
+) -> tuple[RankTrace, RankCollectives]:
+    context = prepare(read(path, processes=processes), load_kernel_table(tables_dir))
     item = derive(context, path.name, tables_dir)
     rank = item.rank if item.rank is not None else -1
     return item, rank_collectives(context, collective_calls(context), rank)
