@@ -23,6 +23,7 @@ from autotune.observe.command_check import check_command
 from autotune.observe.layout import SANDBOX, TRAIN_LOG, job_environment, lay_out
 from autotune.observe.processes import dying_with_parent, end_job, job_processes, signal_group
 from autotune.observe.progress import Progress, ProgressCallback, Watcher, rate_limited, waits_for
+from autotune.observe.secrets import hide_command, reveal_command
 from autotune.observe.supervisor import Supervisor
 from autotune.observe.tee import Tee, last_lines
 from autotune.store import write_record
@@ -51,6 +52,8 @@ def launch(spec: LaunchSpec, progress: ProgressCallback | None = None) -> Observ
     from autotune.observe.read import read_observation
 
     base = dict(os.environ)
+    kept = hide_command(spec.command)
+    spec = replace(spec, command=tuple(reveal_command(spec.command, base)))
     path = spec.env.get("PATH", base.get("PATH"))
     job = read_command(spec.command, spec.cwd, path)
     check_command(job, path)
@@ -74,7 +77,7 @@ def launch(spec: LaunchSpec, progress: ProgressCallback | None = None) -> Observ
     observation = read_observation(
         spec.folder,
         mode=spec.mode,
-        command=list(spec.command),
+        command=kept,
         cwd=str(spec.cwd),
         exit_code=None if run.killed else run.exit_code,
         wall_s=time.monotonic() - started,

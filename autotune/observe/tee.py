@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from autotune.observe.secrets import scrub
+
 if TYPE_CHECKING:
     from autotune.observe.spec import Echo
 
@@ -65,7 +67,7 @@ class Tee:
         with self._lock:
             try:
                 if self.fault is None and not self._log.closed:
-                    self._log.write(block)
+                    self._log.write(_scrubbed(block))
             except OSError as fault:
                 self.fault = fault  # the reader goes on: the job must not block on a full pipe
 
@@ -75,6 +77,11 @@ class Tee:
             thread.join(timeout_s)
         with self._lock:
             self._log.close()
+
+
+def _scrubbed(block: bytes) -> bytes:
+    """Whole lines without credentials; bytes that are no text stay as they are."""
+    return scrub(block.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 def last_lines(log: Path, count: int = 40) -> list[str]:

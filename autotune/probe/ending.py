@@ -5,22 +5,17 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import re
 import sys
 from types import TracebackType
 from typing import Any
 
 from .core import call_parity, core
+from .redaction import clean
 
 real_os_exit = os._exit
 _done = False
 _error: BaseException | None = None
 _exit_code = 0  # of the last sys.exit
-
-# Values that look like credentials never reach a file.
-_SECRET = re.compile(
-    r"(hf_|sk-|ghp_|gho_|AKIA|xox[abp]-|eyJ)[A-Za-z0-9_\-.]{8,}|(?i:(token|password|secret|api_?key)\S*\s*[=:]\s*)\S+"
-)
 
 
 def install() -> None:
@@ -48,10 +43,6 @@ def note_error(error: BaseException) -> None:
     global _error
     if _error is None and not isinstance(error, SystemExit):
         _error = error
-
-
-def clean(text: str, length: int = 400) -> str:
-    return _SECRET.sub("<hidden>", text)[:length]
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -147,7 +147,7 @@ def _try_import(package: str) -> str | None:
     try:
         importlib.import_module(package)
     except BaseException as error:
-        from .ending import clean
+        from .redaction import clean
 
         return clean(f"{type(error).__name__}: {error}", 600)
     return None

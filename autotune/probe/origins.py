@@ -216,7 +216,7 @@ def short(value: object, name: str = "") -> str:
     if value is None or isinstance(value, (bool, int, float, complex)):
         return repr(value)
     if isinstance(value, (str, bytes)):
-        from .ending import clean
+        from .redaction import clean
 
         text = repr(value)
         return clean(text if len(text) <= 120 else text[:117] + "...", 120)

@@ -14,6 +14,9 @@ import time
 import traceback
 from typing import Any
 
+from .redaction import scrub
+
+_NUMBERS_ONLY = {"step", "device_step", "counters", "window", "memory", "segment", "parity_step"}
 _MAX_WAITING = 20_000
 _MAX_FAULTS = 30
 
@@ -38,7 +41,8 @@ class Sink:
         self._lock = threading.RLock()
 
     def emit(self, kind: str, fields: dict[str, Any], urgent: bool = False) -> None:
-        line = json.dumps({"event": kind, **fields}, separators=(",", ":"), default=_plain).encode() + b"\n"
+        text = json.dumps({"event": kind, **fields}, separators=(",", ":"), default=_plain)
+        line = (text if kind in _NUMBERS_ONLY else scrub(text)).encode() + b"\n"
         with self._lock:
             if urgent and self.rank is None:
                 self._write_now(line)  # what waits belongs to the rank this process may become
@@ -115,7 +119,7 @@ class Sink:
             self.fault_count += 1
             if len(self.faults) >= _MAX_FAULTS:
                 return
-            text = traceback.format_exc()
+            text = scrub(traceback.format_exc())
             last = text.strip().splitlines()[-1] if text.strip() else ""
             self.faults.append(f"{where}: {last}"[:300])
             folder = self.folder or os.path.join(self.raw, f"process-{os.getpid()}")
@@ -135,7 +139,7 @@ class Sink:
         temporary = f"{path}.{os.getpid()}.tmp"
         try:
             with open(temporary, "w", encoding="utf-8") as file:
-                json.dump(value, file, default=_plain)
+                file.write(scrub(json.dumps(value, default=_plain)))
             os.replace(temporary, path)
         except OSError:
             self.broken = True
