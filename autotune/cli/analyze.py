@@ -19,8 +19,21 @@ if TYPE_CHECKING:
     from autotune.records.observation import Observation
 
 
+class _OptionsAfterTraces(click.Command):
+    """Words after a job's command are the job's; after trace files they are options like any other."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, list(args))
+        if not ctx.params.get("from_trace") or "--" in args:
+            return rest
+        ctx.params.clear()
+        ctx.allow_interspersed_args = True
+        return super().parse_args(ctx, args)
+
+
 @click.command(
     "analyze",
+    cls=_OptionsAfterTraces,
     context_settings={"allow_interspersed_args": False},
     epilog="Example: autotune analyze -- torchrun --nproc-per-node 2 train.py",
 )

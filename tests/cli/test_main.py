@@ -90,3 +90,9 @@ def test_json_is_alone_on_stdout(capsys: pytest.CaptureFixture[str], tmp_path: P
     answer = json.loads(capsys.readouterr().out)
     assert answer["schema_version"] == 1
     assert any(fact["name"] == "data.padding_frac" for fact in answer["facts"])
+
+
+def test_options_may_follow_trace_files(tmp_path: Path) -> None:
+    trace = Path(__file__).parents[1] / "traces" / "h100_1gpu_qwen1.5-0.5b_infer_scrubbed.json.gz"
+    assert run(["analyze", "--trace", str(trace), "--runs-dir", str(tmp_path), "--quiet"]) == 0
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()]
