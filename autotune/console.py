@@ -22,6 +22,7 @@ class Screen:
 
     quiet: bool = False
     as_json: bool = False
+    answered: bool = False  # a document was printed
     _last_status: str = ""
     _last_status_at: float = field(default=0.0)
     _status_open: bool = False
@@ -35,11 +36,13 @@ class Screen:
     def document(self, record: Document) -> None:
         """Print the answer of --json."""
         self._end_status()
+        self.answered = True
         print(record.model_dump_json(indent=1))
 
     def json_value(self, value: object) -> None:
         """Print a plain JSON value that carries its own schema_version."""
         self._end_status()
+        self.answered = True
         print(json.dumps(value, indent=1))
 
     def note(self, text: str) -> None:

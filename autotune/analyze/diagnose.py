@@ -15,15 +15,26 @@ if TYPE_CHECKING:
     from autotune.records.facts import FactSheet
     from autotune.records.findings import Diagnosis
     from autotune.records.observation import Observation
+    from autotune.records.terms import Severity
     from autotune.records.trace import TraceSummary
 
 
 @dataclass(frozen=True)
+class SeverityChoice:
+    """The severity a user reports a rule's findings with, and where that was written."""
+
+    rule: str
+    severity: Severity
+    where: str = ""
+
+
+@dataclass(frozen=True)
 class RuleSources:
-    """Rule packs: the built-in one, the user's folders after it, ids switched off."""
+    """Rule packs: the built-in one, the user's folders after it, ids switched off, severities replaced."""
 
     user_dirs: tuple[Path, ...] = ()
-    disabled: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()  # ids, or patterns such as "debug/*"
+    severity: tuple[SeverityChoice, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,6 +124,7 @@ def _diagnose(
         facts,
         catalogue=catalogue(),
         sites=observation.sites if observation is not None else (),
+        severity=_severities(rules, [loaded.id for loaded in rule_set.rules]),
     )
     diagnosis = Diagnosis(
         run=run.name,
@@ -122,6 +134,7 @@ def _diagnose(
         findings=matched.findings,
         undecided=matched.undecided,
         passed=matched.passed,
+        not_applicable=matched.not_applicable,
         notes=[*notes, *_warnings(observation, traces), *rule_set.notes],
     )
     if traces is not None:
@@ -130,6 +143,23 @@ def _diagnose(
         write_record(place / "facts.json", facts)
         write_record(place / "diagnosis.json", diagnosis)
     return Diagnosed(diagnosis, facts, observation, traces)
+
+
+def _severities(rules: RuleSources, known: Sequence[str]) -> dict[str, Severity]:
+    from autotune.rules.problems import did_you_mean
+
+    for choice in rules.severity:
+        if choice.rule not in known:
+            hint = (
+                did_you_mean(choice.rule, known, join="did you mean {}?") or "autotune rules list shows all"
+            )
+            raise InputError(
+                f"there is no rule '{choice.rule}'",
+                where=choice.where or None,
+                hint=hint,
+                code="rule-unknown",
+            )
+    return {choice.rule: choice.severity for choice in rules.severity}
 
 
 def _warnings(observation: Observation | None, traces: TraceSummary | None) -> list[str]:

@@ -28,9 +28,19 @@ SUFFIX = "_autotuned"
 Mode = Literal["sibling", "patch", "in-place", "command"]
 
 
-def preview(job: PatchedJob) -> str:
-    """The unified diff of every edited file, new shims included, then the command."""
-    return diff_of(job) + f"\n$ {command_line(job, {})}\n"
+def preview(job: PatchedJob, *, full: bool = False) -> str:
+    """The diff of the user's files and a line for each module the patch adds (its text with `full`); then
+    the command."""
+    root = project_root(job)
+    parts = []
+    for file in job.files:
+        if full or file.sha256_before is not None:
+            parts.append(_file_diff(file, root))
+            continue
+        lines = len(Path(file.shadow).read_bytes().splitlines())
+        rules = f" for {', '.join(file.rules)}" if file.rules else ""
+        parts.append(f"new module {Path(file.path).name}, {lines} lines{rules} (--full shows it)\n")
+    return "".join(parts) + f"\n$ {command_line(job, {})}\n"
 
 
 def diff_of(job: PatchedJob) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.option("--revert", is_flag=True, help="Take away what --write or --in-place put there.")
 @click.option("--in-place", is_flag=True, help="Edit the originals; wants a clean git tree.")
 @click.option("--template", type=click.Choice(["fsdp2"]), help="Write a whole training script instead.")
+@click.option("--full", is_flag=True, help="Show added modules in full, not only by name.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File for --template.")
 @choice_options
 @runs_dir_option
@@ -32,6 +33,7 @@ def command(
     revert: bool,
     in_place: bool,
     template: str | None,
+    full: bool,
     output: Path | None,
     select: tuple[str, ...],
     exclude: tuple[str, ...],
@@ -51,10 +53,13 @@ def command(
     elif template is not None:
         _from_template(folder, output)
     else:
-        _patch(folder, write, in_place, choice_of(select, exclude, unsafe), wheelhouse)
+        choice = choice_of(select, exclude, unsafe, run=folder)
+        _patch(folder, write, in_place, choice, wheelhouse, full)
 
 
-def _patch(folder: Path, write: bool, in_place: bool, choice: Choice, wheelhouse: Path | None) -> None:
+def _patch(
+    folder: Path, write: bool, in_place: bool, choice: Choice, wheelhouse: Path | None, full: bool
+) -> None:
     from autotune.apply.deliver import deliver, preview
     from autotune.optimize.patched import patched_job_of
 
@@ -72,7 +77,7 @@ def _patch(folder: Path, write: bool, in_place: bool, choice: Choice, wheelhouse
     if screen.as_json:
         screen.document(manifest)
         return
-    screen.answer(preview(job))
+    screen.answer(preview(job, full=full))
     if manifest.written:
         for file in manifest.files:
             screen.answer(f"{file.action} {file.path}")
@@ -103,12 +108,12 @@ def _refuse_refuted(folder: Path, job: PatchedJob, choice: Choice) -> None:
 
 def _revert(folder: Path) -> None:
     from autotune.apply.deliver import revert
-    from autotune.records.base import SCHEMA_VERSION
+    from autotune.records.answers import Reverted
 
     screen = current_screen()
     gone = revert(folder)
     if screen.as_json:
-        screen.json_value({"schema_version": SCHEMA_VERSION, "reverted": list(gone)})
+        screen.document(Reverted(reverted=list(gone)))
         return
     for path in gone:
         screen.answer(f"reverted {path}")
@@ -116,7 +121,7 @@ def _revert(folder: Path) -> None:
 
 def _from_template(folder: Path, output: Path | None) -> None:
     from autotune.optimize.script import script_of
-    from autotune.records.base import SCHEMA_VERSION
+    from autotune.records.answers import ScriptWritten
     from autotune.store import write_text
 
     screen = current_screen()
@@ -134,7 +139,7 @@ def _from_template(folder: Path, output: Path | None) -> None:
     text, launch = script_of(folder, output)
     write_text(output, text)
     if screen.as_json:
-        screen.json_value({"schema_version": SCHEMA_VERSION, "script": str(output), "launch": launch})
+        screen.document(ScriptWritten(script=str(output), launch=launch))
         return
     screen.answer(
         f"wrote {output}: generated, not derived from your script; its header lists what it took over"

@@ -30,6 +30,7 @@ def output_options(function: F) -> F:
         "--json",
         "as_json",
         is_flag=True,
+        is_eager=True,  # a refused value of another option is then told as JSON too
         expose_value=False,
         callback=collect,
         help="Answer as JSON on stdout.",

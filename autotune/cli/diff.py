@@ -28,14 +28,14 @@ def command(before: str, after: str, rows: int, runs_dir: Path) -> None:
     from autotune.trace.diff import diff
 
     screen = current_screen()
-    result = diff(_summary(before, runs_dir), _summary(after, runs_dir))
+    result = diff(summary_of(before, runs_dir), summary_of(after, runs_dir))
     if screen.as_json:
         screen.document(result)
     else:
         screen.answer(render_diff(result, rows=rows))
 
 
-def _summary(name: str, runs_dir: Path) -> TraceSummary:
+def summary_of(name: str, runs_dir: Path) -> TraceSummary:
     """The summary of a trace file, a folder of traces, or a run."""
     from autotune.data import data_dir
     from autotune.records.trace import TraceSummary

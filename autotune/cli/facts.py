@@ -20,7 +20,7 @@ def command(pattern: str | None, run_name: str | None, runs_dir: Path) -> None:
     PATTERN keeps the facts whose name or meaning holds it.
     """
     from autotune.facts.catalogue import catalogue
-    from autotune.records.base import SCHEMA_VERSION
+    from autotune.records.answers import FactList, FactRow
 
     screen = current_screen()
     facts = [
@@ -35,21 +35,20 @@ def command(pattern: str | None, run_name: str | None, runs_dir: Path) -> None:
 
         sheet = read_record(find_run(runs_dir, run_name) / "facts.json", FactSheet)
     if screen.as_json:
-        rows: list[dict[str, object]] = []
-        for fact in facts:
-            row: dict[str, object] = {
-                "name": fact.name,
-                "type": fact.type,
-                "unit": fact.unit,
-                "meaning": fact.meaning,
-                "source": fact.source,
-                "choices": list(fact.choices),
-                "decided_by": fact.decided_by,
-            }
-            if sheet is not None:
-                row["in_run"] = sheet.get(fact.name).model_dump()
-            rows.append(row)
-        screen.json_value({"schema_version": SCHEMA_VERSION, "facts": rows})
+        rows = [
+            FactRow(
+                name=fact.name,
+                type=fact.type,
+                unit=fact.unit,
+                meaning=fact.meaning,
+                source=fact.source,
+                choices=list(fact.choices),
+                decided_by=fact.decided_by,
+                in_run=sheet.get(fact.name) if sheet is not None else None,
+            )
+            for fact in facts
+        ]
+        screen.document(FactList(facts=rows))
         return
     if not facts:
         screen.answer(f"no fact has '{pattern}' in its name or meaning")

@@ -53,9 +53,12 @@ def job_options(function: F) -> F:
 
 def rule_sources(rule_dirs: Sequence[Path], disable: Sequence[str]) -> RuleSources:
     """The rule packs a verb works with."""
-    from autotune.analyze.diagnose import RuleSources
+    from autotune.analyze.diagnose import RuleSources, SeverityChoice
 
-    return RuleSources(tuple(rule_dirs), tuple(disable))
+    settings = click.get_current_context().ensure_object(dict).get("settings")
+    chosen = settings.severity.items() if settings is not None else ()
+    levels = tuple(SeverityChoice(rule, found.value, str(found.place)) for rule, found in chosen)
+    return RuleSources(tuple(rule_dirs), tuple(disable), levels)
 
 
 def start_run(
@@ -69,7 +72,9 @@ def start_run(
     options: dict[str, str | int | float | bool | None] | None = None,
 ) -> tuple[Path, RunRecord]:
     """Make the run folder and its card."""
+    from autotune.observe.secrets import hide_command
     from autotune.records.run import RunRecord
+    from autotune.run_state import this_process
     from autotune.store import create_run, write_record
 
     folder = create_run(runs_dir, _run_name(command, traces))
@@ -79,12 +84,13 @@ def start_run(
         created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         autotune=__version__,
         state="started",
-        command=list(command),
+        command=hide_command(command),
         cwd=str(Path.cwd()) if command else "",
         traces=[str(path.resolve()) for path in traces],
         allow_write=[str(path.resolve()) for path in allow_write],
         wheelhouse=str(wheelhouse.resolve()) if wheelhouse else None,
         options=options or {},
+        process=this_process(),
     )
     write_record(folder / "run.json", record)
     return folder, record

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import os
-import sys
-import tempfile
-import traceback
-from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
 
 import click
 
 from autotune import __version__
-from autotune.errors import AutotuneError, Exit
+from autotune.cli.faults import asks_for_json, silence_stdout, tell, told
+from autotune.cli.groups import SuggestingGroup
+from autotune.errors import Exit
 
 # verb -> (module, one line of help); the module defines a click command called `command`
 _VERBS: dict[str, tuple[str, str]] = {
@@ -26,12 +25,17 @@ _VERBS: dict[str, tuple[str, str]] = {
     "runs": ("autotune.cli.runs", "List the runs."),
     "show": ("autotune.cli.show", "Show one run: its records and where they lie."),
     "rules": ("autotune.cli.rules", "List, explain, lint and test the rules."),
+    "explain": ("autotune.cli.explain", "Explain an error code, an exit code or a rule."),
     "facts": ("autotune.cli.facts", "List the facts that rules can use."),
+    "config": ("autotune.cli.config", "Show the configuration and where each value comes from."),
+    "schema": ("autotune.cli.schema", "Print the JSON Schema of an answer of --json or of a record."),
+    "completion": ("autotune.cli.completion", "Print the completion script of your shell."),
+    "mcp": ("autotune.cli.mcp", "Serve the verbs to a client of the Model Context Protocol."),
     "doctor": ("autotune.cli.doctor", "Check this machine and a job's interpreter for what autotune needs."),
 }
 
 
-class _Verbs(click.Group):
+class _Verbs(SuggestingGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_VERBS)
 
@@ -47,74 +51,78 @@ class _Verbs(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _VERBS.items()])
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in _VERBS and not name.startswith("-"):
-            near = get_close_matches(name, _VERBS, n=1)
-            hint = f"; did you mean '{near[0]}'?" if near else "; autotune --help lists them"
-            raise click.UsageError(f"there is no command '{name}'{hint}")
-        return super().resolve_command(ctx, args)
-
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="autotune")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Put autotune in front of a training command to learn why it is slow and to get a faster, proven copy.
 
     \b
     autotune optimize -- python train.py --epochs 1
     autotune analyze  -- torchrun --nproc-per-node 2 train.py
     """
+    if ctx.invoked_subcommand not in _WITHOUT_SETTINGS and not _asks_for_help(ctx):
+        _apply_settings(ctx)
+
+
+# These work, and help, also where the configuration file is broken.
+_WITHOUT_SETTINGS = ("completion", "config", "explain", "schema")
+
+
+def _asks_for_help(ctx: click.Context) -> bool:
+    own = list(ctx.ensure_object(dict).get("arguments", ()))
+    own = own[: own.index("--")] if "--" in own else own
+    return "--help" in own or "-h" in own
+
+
+def _apply_settings(ctx: click.Context) -> None:
+    """Values of the configuration file become the defaults of the verb's options."""
+    folder = Path.cwd()
+    if not any(
+        (place / name).is_file()
+        for place in (folder, *folder.parents)
+        for name in ("autotune.toml", "pyproject.toml")
+    ):
+        return
+    from autotune.settings import load_settings
+
+    settings = load_settings(folder)
+    ctx.obj["settings"] = settings
+    verb = ctx.invoked_subcommand or ""
+    values: dict[str, Any] = settings.for_verb(verb)
+    inner = dict.fromkeys(("list", "explain", "lint", "test", "new", "calibration"), values)
+    ctx.default_map = {verb: inner if verb == "rules" else values}
 
 
 def run(arguments: list[str]) -> int:
     """Run one command line; returns the exit code and never raises."""
+    state: dict[str, Any] = {
+        "arguments": arguments
+    }  # later also the verb's screen, once its options were read
     try:
-        outcome = cli.main(args=arguments, prog_name="autotune", standalone_mode=False)
+        outcome = cli.main(args=arguments, prog_name="autotune", standalone_mode=False, obj=state)
     except click.exceptions.Exit as leave:
         return int(leave.exit_code)
-    except click.UsageError as fault:
-        where = f" ({fault.ctx.command_path} --help)" if fault.ctx else ""
-        _say(f"{fault.format_message()}{where}")
-        return int(Exit.BAD_INPUT)
-    except click.ClickException as fault:
-        _say(fault.format_message())
-        return int(Exit.BAD_INPUT)
-    except (click.Abort, KeyboardInterrupt):
-        _say("interrupted; what was recorded is kept")
-        return int(Exit.INTERRUPTED)
-    except AutotuneError as fault:
-        _say(str(fault))
-        return int(fault.exit_code)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence_stdout()
         return int(Exit.DONE)
-    except OSError as fault:
-        path = fault.filename or "a file"
-        _say(f"{path}: {fault.strerror or fault}; check the folder's rights and free space")
-        return int(Exit.FILES)
-    except Exception:
-        _say(f"a bug of ours: {_keep_traceback()}")
-        return int(Exit.BUG)
+    except (Exception, KeyboardInterrupt) as fault:
+        if isinstance(fault, click.UsageError) and _is_help(fault):
+            click.echo(fault.format_message())
+            return int(Exit.DONE)
+        return tell(told(fault), as_json=_wants_document(state, arguments))
     return int(outcome) if isinstance(outcome, int) else int(Exit.DONE)
 
 
-def _say(text: str) -> None:
-    """One line: foreign text in a message (an exception's, a file name) may hold line breaks."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    print(f"autotune: {line}", file=sys.stderr, flush=True)
+def _is_help(fault: click.UsageError) -> bool:
+    """A group without a command is a question, not a mistake (click 8.2 raises it as an error)."""
+    return type(fault).__name__ == "NoArgsIsHelpError"
 
 
-def _keep_traceback() -> str:
-    text = traceback.format_exc()
-    last = text.strip().splitlines()[-1]
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", prefix="autotune-bug-", suffix=".txt", delete=False, encoding="utf-8"
-        ) as out:
-            out.write(text)
-    except OSError:
-        return f"{last} (the traceback could not be saved)"
-    return f"{last}; the traceback is in {out.name}, please report it"
+def _wants_document(state: dict[str, Any], arguments: list[str]) -> bool:
+    """With --json stdout holds one document: the fault, unless the answer was printed before it."""
+    screen = state.get("screen")
+    if screen is None:
+        return asks_for_json(arguments)
+    return bool(screen.as_json and not screen.answered)

@@ -78,6 +78,7 @@ def command(
         raise InputError(
             f"--max-pairs {max_pairs} is less than --min-pairs {min_pairs}", code="value-refused"
         )
+    choice = choice_of(select, exclude, unsafe, run=None, rule_dirs=rule_dirs)
     if resume is not None:
         folder, found = _resumed(runs_dir, resume, rules)
     else:
@@ -90,7 +91,7 @@ def command(
     screen.answer(render_diagnosis(found.diagnosis) + "\n")
     options = LoopOptions(
         rules=rules,
-        choice=choice_of(select, exclude, unsafe),
+        choice=choice,
         verify=VerifyOptions(
             min_pairs=min_pairs,
             max_pairs=max_pairs,

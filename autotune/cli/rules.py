@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.groups import SuggestingGroup
 from autotune.errors import Exit, InputError
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ _PACKS = click.option(
 _FOLDERS = click.argument("folders", nargs=-1, type=click.Path(path_type=Path, exists=True, file_okay=False))
 
 
-@click.group("rules", epilog="Example: autotune rules explain attention/eager --run latest")
+@click.group(
+    "rules", cls=SuggestingGroup, epilog="Example: autotune rules explain attention/eager --run latest"
+)
 def command() -> None:
     """List, explain, lint, test and write rules."""
 
@@ -51,7 +54,7 @@ def _sheet(runs_dir: Path, run_name: str | None) -> FactSheet | None:
 @output_options
 def list_rules(rule_dirs: tuple[Path, ...]) -> None:
     """List the rules: id, severity, parity tier, title."""
-    from autotune.records.base import SCHEMA_VERSION
+    from autotune.records.answers import RuleList, RuleRow
     from autotune.rules.expression import fact_names
     from autotune.rules.pages import condition_nodes
 
@@ -59,20 +62,20 @@ def list_rules(rule_dirs: tuple[Path, ...]) -> None:
     rules = sorted(_load(rule_dirs).rules, key=lambda loaded: loaded.id)
     if screen.as_json:
         rows = [
-            {
-                "id": loaded.id,
-                "title": loaded.rule.title,
-                "severity": loaded.rule.severity,
-                "confidence": loaded.rule.confidence,
-                "category": loaded.rule.category,
-                "parity": loaded.rule.parity,
-                "surfaces": list(dict.fromkeys(fix.surface for fix in loaded.rule.fix)),
-                "facts": list(dict.fromkeys(n for node in condition_nodes(loaded) for n in fact_names(node))),
-                "pack": loaded.pack,
-            }
+            RuleRow(
+                id=loaded.id,
+                title=loaded.rule.title,
+                severity=loaded.rule.severity,
+                confidence=loaded.rule.confidence,
+                category=loaded.rule.category,
+                parity=loaded.rule.parity,
+                surfaces=list(dict.fromkeys(fix.surface for fix in loaded.rule.fix)),
+                facts=list(dict.fromkeys(n for node in condition_nodes(loaded) for n in fact_names(node))),
+                pack=loaded.pack,
+            )
             for loaded in rules
         ]
-        screen.json_value({"schema_version": SCHEMA_VERSION, "rules": rows})
+        screen.document(RuleList(rules=rows))
         return
     width = max(len(loaded.id) for loaded in rules)
     for loaded in rules:
@@ -93,7 +96,7 @@ def explain(rule_id: str, run_name: str | None, rule_dirs: tuple[Path, ...], run
     from dataclasses import asdict
 
     from autotune.facts.catalogue import catalogue
-    from autotune.records.base import SCHEMA_VERSION
+    from autotune.records.answers import RuleExplanation
     from autotune.rules.explain import as_text
     from autotune.rules.explain import explain as explain_rule
     from autotune.rules.problems import did_you_mean
@@ -105,7 +108,7 @@ def explain(rule_id: str, run_name: str | None, rule_dirs: tuple[Path, ...], run
         raise InputError(f"there is no rule '{rule_id}'", hint=hint, code="rule-unknown")
     explanation = explain_rule(rules[rule_id], catalogue(), _sheet(runs_dir, run_name))
     if screen.as_json:
-        screen.json_value({"schema_version": SCHEMA_VERSION, **asdict(explanation)})
+        screen.document(RuleExplanation.model_validate(asdict(explanation)))
         return
     screen.answer(as_text(rules[rule_id], explanation))
 
@@ -118,7 +121,7 @@ def lint_rules(ctx: click.Context, folders: tuple[Path, ...]) -> None:
     """Check rule files: all errors of all files at once. Without FOLDERS the built-in rules."""
     from autotune.data import data_dir
     from autotune.facts.catalogue import catalogue
-    from autotune.records.base import SCHEMA_VERSION
+    from autotune.records.answers import RuleProblem, RuleProblems
     from autotune.rules.lint import lint
 
     screen = current_screen()
@@ -132,10 +135,10 @@ def lint_rules(ctx: click.Context, folders: tuple[Path, ...]) -> None:
     )
     if screen.as_json:
         rows = [
-            {"path": p.path, "line": p.line, "column": p.column, "level": p.level, "message": p.message}
+            RuleProblem(path=p.path, line=p.line, column=p.column, level=p.level, message=p.message)
             for p in report.problems
         ]
-        screen.json_value({"schema_version": SCHEMA_VERSION, "problems": rows})
+        screen.document(RuleProblems(problems=rows))
     else:
         for problem in report.problems:
             screen.answer(str(problem))
@@ -154,7 +157,7 @@ def lint_rules(ctx: click.Context, folders: tuple[Path, ...]) -> None:
 def test_rules(ctx: click.Context, folders: tuple[Path, ...]) -> None:
     """Run the examples inside rule files. Without FOLDERS those of the built-in rules."""
     from autotune.facts.catalogue import catalogue
-    from autotune.records.base import SCHEMA_VERSION
+    from autotune.records.answers import ExampleResult, ExampleResults
     from autotune.rules.examples import run_examples
 
     screen = current_screen()
@@ -163,8 +166,8 @@ def test_rules(ctx: click.Context, folders: tuple[Path, ...]) -> None:
     results = run_examples(rules, catalogue())
     failed = [result for result in results if result.fault]
     if screen.as_json:
-        rows = [{"rule": r.rule, "example": r.example, "fault": r.fault} for r in results]
-        screen.json_value({"schema_version": SCHEMA_VERSION, "examples": rows})
+        rows = [ExampleResult(rule=r.rule, example=r.example, fault=r.fault) for r in results]
+        screen.document(ExampleResults(examples=rows))
     else:
         for result in failed:
             screen.answer(f"{result.rule}: {result.example}: {result.fault}")
@@ -194,7 +197,7 @@ def new_rule(rule_id: str, run_name: str | None, into: Path, runs_dir: Path) -> 
     """Write a new rule file that already lints, to be filled in."""
     from autotune.errors import FilesError
     from autotune.facts.catalogue import catalogue
-    from autotune.records.base import SCHEMA_VERSION
+    from autotune.records.answers import RuleFile
     from autotune.rules.scaffold import new_rule as scaffold
 
     text = scaffold(rule_id, catalogue(), _sheet(runs_dir, run_name))
@@ -213,7 +216,7 @@ def new_rule(rule_id: str, run_name: str | None, into: Path, runs_dir: Path) -> 
         raise FilesError(f"cannot write: {fault.strerror}", where=str(path)) from fault
     screen = current_screen()
     if screen.as_json:
-        screen.json_value({"schema_version": SCHEMA_VERSION, "path": str(path)})
+        screen.document(RuleFile(path=str(path)))
     else:
         screen.answer(
             f"{path}\nnext: edit it, then  autotune rules lint {into}  and  autotune rules test {into}"
@@ -233,12 +236,14 @@ def schema() -> None:
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 def pages(folder: Path) -> None:
     """Write the generated documentation pages into FOLDER."""
+    from autotune.cli.pages import commands_page
     from autotune.facts.catalogue import catalogue
     from autotune.rules.pages import facts_page, rules_page
 
     rules = _load(()).rules
     (folder / "rules.md").write_text(rules_page(rules), encoding="utf-8")
     (folder / "facts.md").write_text(facts_page(catalogue(), rules), encoding="utf-8")
+    (folder / "commands.md").write_text(commands_page(), encoding="utf-8")
 
 
 @command.command()
@@ -249,16 +254,18 @@ def calibration(runs_dir: Path) -> None:
     from dataclasses import asdict
 
     from autotune.optimize.calibration import per_rule, trial_results
-    from autotune.records.base import SCHEMA_VERSION
+    from autotune.records.answers import Calibration, RuleCalibrationRow, TrialRow
 
     screen = current_screen()
     results = trial_results(runs_dir)
     rows = per_rule(results)
     if screen.as_json:
-        trials = [{**asdict(result), "within_bound": result.within_bound} for result in results]
-        screen.json_value(
-            {"schema_version": SCHEMA_VERSION, "rules": [asdict(row) for row in rows], "trials": trials}
-        )
+        trials = [
+            TrialRow.model_validate({**asdict(result), "within_bound": result.within_bound})
+            for result in results
+        ]
+        summed = [RuleCalibrationRow.model_validate(asdict(row)) for row in rows]
+        screen.document(Calibration(rules=summed, trials=trials))
         return
     if not rows:
         screen.answer(f"no verified trial in {runs_dir}; autotune optimize makes them")

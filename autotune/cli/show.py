@@ -16,8 +16,9 @@ from autotune.cli.common import current_screen, output_options, runs_dir_option
 @output_options
 def command(run_name: str | None, runs_dir: Path) -> None:
     """Show one run (the latest by default): what was asked, how far it came, where its records lie."""
-    from autotune.records.base import SCHEMA_VERSION
+    from autotune.records.answers import RunFiles
     from autotune.records.run import RunRecord
+    from autotune.run_state import state_of
     from autotune.store import find_run, read_record
 
     screen = current_screen()
@@ -30,17 +31,11 @@ def command(run_name: str | None, runs_dir: Path) -> None:
         else []
     )
     if screen.as_json:
-        screen.json_value(
-            {
-                "schema_version": SCHEMA_VERSION,
-                "run": record.model_dump(),
-                "folder": str(folder),
-                "files": files,
-                "launches": launches,
-            }
+        screen.document(
+            RunFiles(run=record, state=state_of(record), folder=str(folder), files=files, launches=launches)
         )
         return
-    screen.answer(f"{record.id}: {record.state}, {record.created}")
+    screen.answer(f"{record.id}: {state_of(record)}, {record.created}")
     screen.answer(f"command   {shlex.join(record.command) if record.command else ' '.join(record.traces)}")
     if record.error:
         screen.answer(f"error     {record.error}")

@@ -60,13 +60,13 @@ def command(
     else:
         candidate, plan = patched_job_of(
             folder,
-            choice_of(select, exclude, unsafe),
+            choice_of(select, exclude, unsafe, run=folder),
             label="verify",
             wheelhouse=wheelhouse,
             progress=screen.status,
         )
         tier = (
-            _tier_of(candidate.rules)
+            (candidate.parity or _tier_of(candidate.rules))
             if plan is None
             else widest_tier(g.parity for g in plan.groups if g.admissible)
         )

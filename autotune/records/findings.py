@@ -54,6 +54,7 @@ class Fix(Record):
     steps: list[FixStep] = Field(default_factory=list)  # empty: advice only
     requires: list[str] = Field(default_factory=list)  # conditions on the state this fix is applied in
     predicts: dict[str, FactScalar] = Field(default_factory=dict)  # facts afterwards; "=name": another fact's
+    parity: Tier | None = None  # where this way needs another tier than its rule
 
 
 class Finding(Record):
@@ -94,6 +95,14 @@ class Passed(Record):
     margin: str = ""  # how far from firing, e.g. "padding 3 %, limit 10 %"
 
 
+class NotApplicable(Record):
+    """A rule that says nothing about this kind of job: a fact of its condition does not apply here."""
+
+    rule: str
+    title: str
+    reason: str = ""
+
+
 class Diagnosis(Document):
     """The answer of `analyze`; `verdict` is one sentence."""
 
@@ -103,4 +112,5 @@ class Diagnosis(Document):
     findings: list[Finding]  # most important first
     undecided: list[Undecided]
     passed: list[Passed]
+    not_applicable: list[NotApplicable] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)  # validity warnings, lowered confidence

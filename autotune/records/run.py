@@ -6,10 +6,18 @@ from typing import Literal
 
 from pydantic import Field
 
-from autotune.records.base import Document
+from autotune.records.base import Document, Record
 
 RunKind = Literal["job", "trace"]
 RunState = Literal["started", "observed", "diagnosed", "planned", "verified", "optimized", "failed"]
+
+
+class OwnerProcess(Record):
+    """The autotune process that makes the run."""
+
+    pid: int
+    host: str
+    started: str | None = None  # tells it from a later process with the same number
 
 
 class RunRecord(Document):
@@ -26,4 +34,5 @@ class RunRecord(Document):
     wheelhouse: str | None = None
     allow_write: list[str] = Field(default_factory=list)
     error: str | None = None  # the line that was shown when it failed
+    process: OwnerProcess | None = None
     options: dict[str, str | int | float | bool | None] = Field(default_factory=dict)

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from autotune.errors import FilesError, InputError
@@ -88,15 +89,19 @@ def _collect(
                 result.notes.append(f"{rule_id}: the rule of {loaded.source.path} replaces the built-in one")
             by_id[rule_id] = loaded
     problems += _check_references(by_id.values(), {*by_id, *places})
-    for rule_id in disabled:
-        if rule_id not in by_id:
+    off: set[str] = set()
+    for pattern in disabled:
+        hits = [rule_id for rule_id in by_id if fnmatchcase(rule_id, pattern)]
+        if not hits:
             raise InputError(
-                f"cannot disable '{rule_id}': no such rule",
-                hint=_hint(rule_id, by_id),
+                f"cannot disable '{pattern}': no such rule",
+                hint=_hint(pattern, by_id),
                 code="pattern-matches-nothing",
             )
-        result.notes.append(f"{rule_id}: disabled by configuration")
-    result.rules = [loaded for rule_id, loaded in by_id.items() if rule_id not in set(disabled)]
+        off.update(hits)
+        many = f" ({len(hits)} rules)" if len(hits) > 1 else ""
+        result.notes.append(f"{pattern if many else hits[0]}: disabled by configuration{many}")
+    result.rules = [loaded for rule_id, loaded in by_id.items() if rule_id not in off]
     return result, problems
 
 

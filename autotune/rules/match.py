@@ -6,10 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.records.facts import FactSheet
-from autotune.records.findings import Finding, Passed, Undecided
+from autotune.records.findings import Finding, NotApplicable, Passed, Undecided
 from autotune.records.sites import Site
+from autotune.records.terms import Severity
 from autotune.rules.compile import LoadedRule
-from autotune.rules.expression import Compare, FactRef, Facts, Literal_, Node, undecided_facts, walk
+from autotune.rules.expression import (
+    Compare,
+    FactRef,
+    Facts,
+    Literal_,
+    Node,
+    fact_names,
+    undecided_facts,
+    walk,
+)
 from autotune.rules.finding import Context, make_context, make_finding, operands
 from autotune.rules.parse import Catalogue
 from autotune.rules.ranking import ranked
@@ -26,6 +36,7 @@ class Matched:
     findings: list[Finding]  # most important first
     undecided: list[Undecided]
     passed: list[Passed]
+    not_applicable: list[NotApplicable]
 
 
 def match(
@@ -35,8 +46,9 @@ def match(
     catalogue: Catalogue,
     tables: Mapping[str, object] | None = None,
     sites: Sequence[Site] = (),
+    severity: Mapping[str, Severity] | None = None,
 ) -> Matched:
-    """Decide every rule on the facts of a run.
+    """Decide every rule on the facts of a run; `severity` replaces that of findings, by rule id.
 
     Raises InputError when a text of a matched rule cannot be rendered.
     """
@@ -45,20 +57,26 @@ def match(
     causes: dict[str, list[str]] = {}
     undecided: list[Undecided] = []
     passed: list[Passed] = []
+    not_applicable: list[NotApplicable] = []
+    levels = severity or {}
     for loaded in rules:
         truth = decide(loaded, context.facts)
         if truth is True:
-            findings.append(make_finding(loaded, context))
+            finding = make_finding(loaded, context)
+            level = levels.get(loaded.id, finding.severity)
+            findings.append(finding.model_copy(update={"severity": level}))
             causes[loaded.id] = loaded.rule.explained_by
         elif truth is None:
             undecided.append(_undecided(loaded, context))
+        elif reason := _inapplicable(loaded, context.facts, sheet):
+            not_applicable.append(NotApplicable(rule=loaded.id, title=loaded.rule.title, reason=reason))
         else:
             passed.append(
                 Passed(
                     rule=loaded.id, title=loaded.rule.title, margin=margin(loaded, context.facts, catalogue)
                 )
             )
-    return Matched(ranked(findings, causes), undecided, passed)
+    return Matched(ranked(findings, causes), undecided, passed, not_applicable)
 
 
 def decide(loaded: LoadedRule, facts: Facts) -> Truth:
@@ -70,6 +88,21 @@ def decide(loaded: LoadedRule, facts: Facts) -> Truth:
         parts.append(either(node.truth(facts) for node in loaded.any))
     parts += [negate(node.truth(facts)) for node in loaded.none]
     return both(parts)
+
+
+def _inapplicable(loaded: LoadedRule, facts: Facts, sheet: FactSheet) -> str:
+    """Why a rule that says no says so only because facts do not apply here; empty when it looked and saw no.
+
+    Were those facts merely unknown, the rule would be undecided.
+    """
+    known = {name: value for name, value in facts.items() if value is not NOT_APPLICABLE}
+    if len(known) == len(facts) or decide(loaded, known) is False:
+        return ""
+    nodes = [*loaded.all, *loaded.any, *loaded.none]
+    names = dict.fromkeys(name for node in nodes for name in fact_names(node))
+    own = [name for name in names if facts.get(name) is NOT_APPLICABLE]
+    reasons = dict.fromkeys(sheet.get(name).reason for name in own)
+    return "; ".join(reason for reason in reasons if reason) or f"{', '.join(own)}: does not apply"
 
 
 def missing_facts(loaded: LoadedRule, facts: Facts) -> list[str]:

@@ -1,0 +1,54 @@
+"""`autotune explain`: the page of an error code, an exit code or a rule."""
+
+from __future__ import annotations
+
+import click
+
+from autotune.cli.common import current_screen, output_options
+from autotune.errors import InputError
+
+
+@click.command("explain", epilog="Example: autotune explain run-unknown")
+@click.argument("code", required=False)
+@output_options
+@click.pass_context
+def command(ctx: click.Context, code: str | None) -> None:
+    """Explain an error code (the word in brackets), an exit code or a rule; without CODE list them all."""
+    from autotune.cli.rules import explain as explain_rule
+    from autotune.error_codes import CODES, EXIT_MEANINGS
+    from autotune.errors import Exit
+    from autotune.records.answers import CodePage, CodePages
+    from autotune.rules.problems import did_you_mean
+
+    screen = current_screen()
+    pages = [
+        CodePage(code=name, exit_code=int(page.exit_code), means=page.means, todo=page.todo)
+        for name, page in CODES.items()
+    ]
+    pages += [CodePage(code=str(int(e)), exit_code=int(e), means=EXIT_MEANINGS[e]) for e in Exit]
+    if code is None:
+        if screen.as_json:
+            screen.document(CodePages(codes=pages))
+            return
+        for page in pages:
+            screen.answer(f"{page.code:<26}exit {page.exit_code:<4} {page.means}")
+        return
+    if "/" in code:
+        ctx.invoke(explain_rule, rule_id=code)
+        return
+    found = next((page for page in pages if page.code == code.strip("[]")), None)
+    if found is None:
+        hint = did_you_mean(code, CODES, join="did you mean {}?") or "autotune explain lists all"
+        raise InputError(f"there is no code '{code}'", hint=hint, code="code-unknown")
+    if screen.as_json:
+        screen.document(CodePages(codes=[found]))
+        return
+    exit_code = Exit(found.exit_code)
+    screen.answer(f"{found.code} (exit code {found.exit_code})\n\n{found.means}")
+    if found.todo:
+        screen.answer(f"What to do: {found.todo}")
+    if found.code.isdigit():
+        names = [name for name, page in CODES.items() if page.exit_code == exit_code]
+        screen.answer(f"Error codes that leave with it: {', '.join(names) or 'none'}")
+    else:
+        screen.answer(f"Exit code {found.exit_code}: {EXIT_MEANINGS[exit_code]}")

@@ -1,0 +1,119 @@
+"""From an exception to one line on stderr, an exit code and, with --json, one document on stdout."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import click
+
+from autotune.cli.groups import UnknownCommandError
+from autotune.errors import AutotuneError, Exit
+
+
+@dataclass(frozen=True)
+class Told:
+    """A fault as it is told to a person and to a program."""
+
+    code: str
+    what: str
+    exit_code: Exit
+    where: str | None = None
+    todo: str | None = None
+    problems: list[str] = field(default_factory=list)
+    line: str = ""  # replaces the line made of where, what and todo
+
+    def text(self) -> str:
+        """One line: foreign text in a message (an exception's, a file name) may hold line breaks."""
+        head = f"{self.where}: {self.what}" if self.where else self.what
+        told = self.line or (f"{head}; {self.todo}" if self.todo else head)
+        told = " ".join("".join(c if c.isprintable() else " " for c in told).split())
+        return f"autotune: {told} [{self.code}]"
+
+
+def told(fault: BaseException) -> Told:
+    """What is to be said about any exception a verb can leave with."""
+    if isinstance(fault, AutotuneError):
+        where = str(fault.where) if fault.where is not None else None
+        problems = [str(problem).splitlines()[0] for problem in getattr(fault, "problems", [])]
+        line = str(fault) if problems else ""
+        return Told(fault.code, fault.what, fault.exit_code, where, fault.hint, problems, line)
+    if isinstance(fault, click.UsageError):
+        todo = f"{fault.ctx.command_path} --help" if fault.ctx else "autotune --help"
+        what = fault.format_message().rstrip(".")
+        line = f"{what} ({todo})" if fault.ctx else what
+        return Told(_usage_code(fault), what, Exit.BAD_INPUT, todo=todo, line=line)
+    if isinstance(fault, click.ClickException):
+        return Told("bad-input", fault.format_message(), Exit.BAD_INPUT)
+    if isinstance(fault, click.Abort | KeyboardInterrupt):
+        return Told("interrupted", "interrupted", Exit.INTERRUPTED, todo="what was recorded is kept")
+    if isinstance(fault, OSError):
+        path = str(fault.filename or "a file")
+        todo = "check the folder's rights and free space"
+        return Told("files", fault.strerror or str(fault), Exit.FILES, where=path, todo=todo)
+    last, kept = _keep_traceback()
+    what, todo = f"a bug of ours: {last}", _bug_todo(kept)
+    return Told("bug", what, Exit.BUG, where=kept, todo=todo, line=f"{what}; {todo}")
+
+
+def tell(fault: Told, *, as_json: bool) -> int:
+    """Say it; `as_json` also answers with a document. Returns the exit code."""
+    print(fault.text(), file=sys.stderr, flush=True)
+    if as_json:
+        from autotune.records.fault import Fault, FaultReport
+
+        report = Fault(
+            code=fault.code,
+            what=fault.what,
+            where=fault.where,
+            todo=fault.todo,
+            exit_code=int(fault.exit_code),
+            problems=fault.problems,
+        )
+        print(FaultReport(error=report).model_dump_json(indent=1), flush=True)
+    return int(fault.exit_code)
+
+
+def asks_for_json(arguments: Sequence[str]) -> bool:
+    """`--json` stands among autotune's own words; those after -- belong to the training command."""
+    own = list(arguments)
+    return "--json" in (own[: own.index("--")] if "--" in own else own)
+
+
+def _usage_code(fault: click.UsageError) -> str:
+    if isinstance(fault, UnknownCommandError):
+        return "command-unknown"
+    if isinstance(fault, click.NoSuchOption):
+        return "option-unknown"
+    if isinstance(fault, click.MissingParameter):
+        return "argument-missing"
+    return "value-refused" if isinstance(fault, click.BadParameter) else "usage"
+
+
+def _keep_traceback() -> tuple[str, str | None]:
+    """The last line of the exception being handled, and the file that holds the whole."""
+    text = traceback.format_exc()
+    last = text.strip().splitlines()[-1]
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="autotune-bug-", suffix=".txt", delete=False, encoding="utf-8"
+        ) as out:
+            out.write(text)
+    except OSError:
+        return last, None
+    return last, out.name
+
+
+def _bug_todo(kept: str | None) -> str:
+    if kept is None:
+        return "please report it (the traceback could not be saved)"
+    return f"the traceback is in {kept}, please report it"
+
+
+def silence_stdout() -> None:
+    """The reader of our answer is gone: what Python still wants to flush goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

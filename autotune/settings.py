@@ -1,0 +1,190 @@
+"""The configuration file: `autotune.toml`, or `[tool.autotune]` in `pyproject.toml`, of the nearest folder.
+
+A flag on the command line wins over the file, the file over the built-in default. There are no environment
+variables. Paths in the file are relative to the file. Unknown keys are refused with their line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from autotune.errors import InputError, Place
+from autotune.records.terms import SEVERITIES
+
+Kind = Literal["count", "number", "text", "switch", "path", "paths", "texts", "severity"]
+
+_WANTED: dict[Kind, str] = {
+    "count": "a whole number above zero",
+    "number": "a number, zero or more",
+    "text": "a text",
+    "switch": "true or false",
+    "path": "a path",
+    "paths": "a list of paths",
+    "texts": "a list of texts",
+    "severity": f"one of {', '.join(SEVERITIES)}",
+}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key: it sets the option `--<key>` of every verb that has it."""
+
+    kind: Kind
+    parameter: str  # the verbs' name for the option
+    means: str
+
+
+KEYS: dict[str, Key] = {
+    "runs-dir": Key("path", "runs_dir", "Folder that holds the runs."),
+    "rules": Key("paths", "rule_dirs", "Folders of your own rules; a rule of a built-in id replaces it."),
+    "disable": Key("texts", "disable", "Rules to leave out, by id or a pattern such as 'debug/*'."),
+    "allow-write": Key("paths", "allow_write", "Places where observed runs may write."),
+    "steps": Key("count", "steps", "Unprofiled steps to time."),
+    "first-step-timeout": Key("number", "first_step_timeout", "Seconds to wait for the first step."),
+    "profile-ranks": Key("text", "profile_ranks", "Ranks to profile, comma separated."),
+    "fail-on": Key("severity", "fail_on", "Exit code 1 when a finding is this severe or worse."),
+    "select": Key("texts", "select", "Only these rules or categories are applied."),
+    "exclude": Key("texts", "exclude", "These rules or categories are not applied."),
+    "unsafe": Key("switch", "unsafe", "Also changes that a person should review."),
+    "wheelhouse": Key("path", "wheelhouse", "Folder of wheels to install packages from."),
+    "min-pairs": Key("count", "min_pairs", "Pairs of runs at least."),
+    "max-pairs": Key("count", "max_pairs", "Pairs of runs at most."),
+    "max-minutes": Key("number", "max_minutes", "Minutes at most."),
+    "max-trials": Key("count", "max_trials", "Trials at most."),
+    "min-gain": Key("number", "min_gain", "Percent a change must bring to be kept."),
+    "price-per-gpu-hour": Key("number", "price_per_gpu_hour", "What one GPU costs an hour, for the report."),
+}
+VERB_TABLES = ("analyze", "apply", "optimize", "report", "verify")
+_SEVERITY_TABLE = "severity"
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value that the file sets."""
+
+    value: Any
+    place: Place
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the file says; empty when there is none."""
+
+    file: Path | None = None
+    values: Mapping[str, Value] = field(default_factory=dict)  # "steps", or "verify.steps" for one verb
+    severity: Mapping[str, Value] = field(default_factory=dict)  # rule id -> severity it is reported with
+
+    def for_verb(self, verb: str) -> dict[str, Any]:
+        """Values by parameter name; those of the verb's own table win."""
+        chosen = {k: v.value for k, v in self.values.items() if "." not in k}
+        own = {k.partition(".")[2]: v.value for k, v in self.values.items() if k.startswith(f"{verb}.")}
+        return {KEYS[key].parameter: value for key, value in {**chosen, **own}.items()}
+
+
+def load_settings(start: Path) -> Settings:
+    """The configuration that holds in a folder. Raises InputError with the line of what is wrong."""
+    for folder in (start, *start.parents):
+        own, project = folder / "autotune.toml", folder / "pyproject.toml"
+        if own.is_file():
+            return _read(own, _parse(own), prefix="")
+        if project.is_file() and "tool.autotune" in project.read_text(encoding="utf-8", errors="replace"):
+            table = _parse(project).get("tool", {}).get("autotune")
+            if table is not None:
+                return _read(project, table, prefix="tool.autotune")
+    return Settings()
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    import tomlkit
+    from tomlkit.exceptions import ParseError
+
+    try:
+        return tomlkit.parse(path.read_text(encoding="utf-8")).unwrap()
+    except UnicodeDecodeError as fault:
+        raise InputError(
+            "not UTF-8 text", where=Place(str(path), byte_offset=fault.start), code="config-broken"
+        ) from None
+    except ParseError as fault:
+        raise InputError(
+            f"not valid TOML: {str(fault).partition(' at line')[0]}",
+            where=Place(str(path), fault.line, fault.col),
+            hint="mend this line",
+            code="config-broken",
+        ) from None
+
+
+def _read(path: Path, table: Any, *, prefix: str) -> Settings:
+    if not isinstance(table, dict):
+        raise InputError("autotune takes a table of keys", where=str(path), code="config-value-refused")
+    lines = _lines(path, prefix)
+    values: dict[str, Value] = {}
+    severity: dict[str, Value] = {}
+    for name, value in table.items():
+        if name == _SEVERITY_TABLE and isinstance(value, dict):
+            for rule, level in value.items():
+                place = Place(str(path), lines.get(f"{name}.{rule}", lines.get(name)))
+                severity[rule] = Value(_checked(f"severity of {rule}", "severity", level, place), place)
+        elif name in VERB_TABLES and isinstance(value, dict):
+            for key, inner in value.items():
+                place = Place(str(path), lines.get(f"{name}.{key}", lines.get(name)))
+                values[f"{name}.{key}"] = Value(_value(key, inner, place), place)
+        else:
+            place = Place(str(path), lines.get(name))
+            values[name] = Value(_value(name, value, place), place)
+    return Settings(path, values, severity)
+
+
+def _value(key: str, value: Any, place: Place) -> Any:
+    if key not in KEYS:
+        near = get_close_matches(key.replace("_", "-"), [*KEYS, *VERB_TABLES, _SEVERITY_TABLE], n=1)
+        hint = f"did you mean '{near[0]}'?" if near else "autotune config show lists the keys"
+        raise InputError(f"there is no key '{key}'", where=place, hint=hint, code="config-key-unknown")
+    return _checked(key, KEYS[key].kind, value, place)
+
+
+def _checked(key: str, kind: Kind, value: Any, place: Place) -> Any:
+    folder = Path(place.path).parent
+    if kind == "switch":
+        good = isinstance(value, bool)
+    elif kind == "count":
+        good = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    elif kind == "number":
+        good = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    elif kind in ("paths", "texts"):
+        good = isinstance(value, list) and all(isinstance(part, str) for part in value)
+    else:
+        good = isinstance(value, str) and (kind != "severity" or value in SEVERITIES)
+    if not good:
+        raise InputError(
+            f"{key} takes {_WANTED[kind]}, not {value!r}", where=place, code="config-value-refused"
+        )
+    if kind == "path":
+        return folder / value
+    return [folder / part for part in value] if kind == "paths" else value
+
+
+def _lines(path: Path, prefix: str) -> dict[str, int]:
+    """Line of each key below the prefix ("steps", "verify.steps"), as far as it is written in plain form."""
+    found: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        header = re.match(r"\s*\[([^\[\]]+)\]\s*(#.*)?$", line)
+        if header:
+            table = header[1].strip()
+            if table.startswith(f"{prefix}.") or not prefix:
+                found.setdefault(table.removeprefix(f"{prefix}."), number)
+            continue
+        key = re.match(r"""\s*(["']?)([\w/.-]+)\1\s*=""", line)
+        if not key:
+            continue
+        full = f"{table}.{key[2]}" if table else key[2]
+        if not prefix:
+            found.setdefault(full, number)
+        elif full.startswith(f"{prefix}."):
+            found.setdefault(full.removeprefix(f"{prefix}."), number)
+    return found
