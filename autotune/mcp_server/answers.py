@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.errors import Exit
+from autotune.error_codes import EXIT_MEANINGS
 from autotune.mcp_server.child import Said
 
 # Long parts of a record that a reader seldom needs; `detail` brings them back.
 _LONG: dict[str, tuple[str, ...]] = {
     "diagnosis": ("facts", "passed"),
     "verdict": ("trials", "parity_evidence", "blocks", "arms"),
-}
-_MEANING: dict[int, str] = {
-    Exit.DONE: "done",
-    Exit.FINDINGS: "findings at or above the limit",
-    Exit.BAD_INPUT: "bad input",
-    Exit.JOB_FAILED: "the training job failed or could not start",
-    Exit.NOT_OBSERVED: "the observer never attached, or saw no training step",
-    Exit.SLOWER_OR_BROKEN: "slower, or training changed",
-    Exit.UNDECIDED: "undecided",
-    Exit.FILES: "a folder is read-only or a disk full",
-    Exit.BUG: "a bug in autotune",
-    Exit.INTERRUPTED: "interrupted",
 }
 
 
@@ -32,7 +20,8 @@ class VerbFailedError(Exception):
 
 def answer_of(said: Said, kind: str, *, detail: bool) -> dict[str, Any]:
     """The record under its name, with the exit code in words. Raises VerbFailedError when there is none."""
-    meaning = _MEANING.get(said.exit_code, f"ended by signal {-said.exit_code}")
+    words = {int(code): text for code, text in EXIT_MEANINGS.items()}
+    meaning = words.get(said.exit_code, f"ended by signal {-said.exit_code}")
     if said.answer is None or "error" in said.answer:  # a fault is a document of its own
         raise VerbFailedError(f"{said.fault or 'no answer'} (exit code {said.exit_code}: {meaning})")
     record = dict(said.answer)
