@@ -1,0 +1,73 @@
+"""What all figures share: axes, fonts, margins, and text that stays text."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+from autotune.report.html.theme import light
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+
+
+def plain(text: str) -> str:
+    """Plotly reads a little HTML and %{...} fields in labels; names from a job are shown as they are."""
+    return html.escape(text, quote=False).replace("%{", "%&#8203;{")
+
+
+def wrapped(text: str, width: int = 34, most: int = 3) -> str:
+    """A label on a few lines, escaped."""
+    import textwrap
+
+    lines = textwrap.wrap(text, width) or [""]
+    if len(lines) > most:
+        lines = [*lines[: most - 1], lines[most - 1][: width - 1] + "…"]
+    return "<br>".join(plain(line) for line in lines)
+
+
+def layout(height: int, **more: Any) -> dict[str, Any]:
+    """The layout every figure begins with."""
+    common: dict[str, Any] = {
+        "height": height,
+        "autosize": True,
+        "margin": {"l": 8, "r": 26, "t": 8, "b": 8},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": FONT, "size": 13, "color": light("ink")},
+        "hoverlabel": {
+            "bgcolor": light("surface"),
+            "bordercolor": light("grid"),
+            "font": {"family": FONT, "size": 13, "color": light("ink")},
+            "align": "left",
+        },
+        "legend": {
+            "orientation": "h",
+            "traceorder": "normal",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1,
+            "yanchor": "bottom",
+            "font": {"size": 12, "color": light("ink")},
+            "itemclick": False,
+            "itemdoubleclick": False,
+        },
+        "dragmode": False,
+        "bargap": 0.35,
+    }
+    common.update(more)
+    return common
+
+
+def axis(title: str = "", **more: Any) -> dict[str, Any]:
+    """One axis; dragging does nothing, so that a page on a phone scrolls."""
+    found: dict[str, Any] = {
+        "title": {"text": plain(title), "font": {"size": 12, "color": light("muted")}, "standoff": 6},
+        "gridcolor": light("grid"),
+        "zerolinecolor": light("grid"),
+        "linecolor": light("grid"),
+        "tickfont": {"size": 12, "color": light("muted")},
+        "automargin": True,
+        "fixedrange": True,
+    }
+    found.update(more)
+    return found

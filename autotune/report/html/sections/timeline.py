@@ -1,0 +1,79 @@
+"""The timeline of one step, and a closer look in which single kernels can be seen."""
+
+from __future__ import annotations
+
+from autotune.records.timeline import Timeline
+from autotune.report.html.gather import Material
+from autotune.report.html.plots import Lanes
+from autotune.report.html.view import Block, Figure, Section, Table
+from autotune.report.html.words import kernel_name, milliseconds, percent, plural
+
+_COLOURS = {
+    "forward": "blue",
+    "backward": "purple",
+    "recomputation": "pink",
+    "optimizer step": "orange",
+    "other CPU ops": "gray",
+    "kernel launch": "gold",
+    "waiting for the GPU": "red",
+    "other call": "gray",
+    "matrix products": "green",
+    "attention": "teal",
+    "linear attention": "orange",
+    "convolution": "teal",
+    "communication": "purple",
+    "copies": "gray",
+    "optimizer": "pink",
+    "elementwise, norms, reductions": "blue",
+    "not classified": "idle",
+}
+
+
+def section(material: Material) -> Section | None:
+    """None without a kept trace."""
+    picture = material.picture
+    if picture is None or picture.step is None:
+        return None
+    blocks: list[Block] = [_figure("timeline", "One step", picture.step)]
+    if picture.closer is not None:
+        blocks.append(_figure("timeline-closer", "A closer look", picture.closer, closer=True))
+    lead = (
+        "A box is work close together; its height shows how much of it is really covered, so thin boxes are "
+        "many short pieces with gaps. Times are of the profiled run."
+    )
+    return Section("timeline", "Timeline", blocks, lead)
+
+
+def _figure(name: str, title: str, timeline: Timeline, *, closer: bool = False) -> Figure:
+    kinds = list(dict.fromkeys(box.kind for lane in timeline.lanes for box in lane.boxes))
+    length = milliseconds(timeline.window_ms)
+    if closer:
+        note = (
+            f"{length} of the same step, where the GPU is as busy as over the whole step; "
+            f"it begins at {milliseconds(timeline.starts_at_ms)} of the trace."
+        )
+    else:
+        note = f"{timeline.step} of {timeline.file}, {length} long in the profiled run."
+    if timeline.lanes_left_out:
+        note += f" {plural(timeline.lanes_left_out, 'lane')} with less work not drawn."
+    rows = []
+    for lane in timeline.lanes:
+        longest = max(lane.boxes, key=lambda box: box.end_ms - box.start_ms)
+        rows.append(
+            [
+                lane.name,
+                percent(lane.busy_frac),
+                f"{sum(box.events for box in lane.boxes):,}",
+                f"{longest.kind}, {milliseconds(longest.end_ms - longest.start_ms)}: "
+                f"{kernel_name(longest.longest, 60)}",
+            ]
+        )
+    said = ", ".join(f"{lane.name} covered {percent(lane.busy_frac)}" for lane in timeline.lanes)
+    return Figure(
+        name,
+        f"{title}: {length}",
+        f"Timeline of {length} with one lane for each CPU thread and GPU stream. {said}.",
+        Lanes(timeline, {kind: _COLOURS.get(kind, "gray") for kind in kinds}),
+        Table("Lanes", ["lane", "covered", "events", "longest stretch"], rows, frozenset({1, 2})),
+        note,
+    )
