@@ -30,15 +30,14 @@ def verdict_sentence(
 
 def _symptom(facts: FactSheet, lead: Finding, findings: list[Finding]) -> str:
     """What the user would notice, when a matched symptom is explained by the leading cause."""
-    explained = [f for f in findings if f.explained_by == lead.rule]
-    if not explained:
+    if not any(f.explained_by == lead.rule and f.rule.startswith("launch/") for f in findings):
         return ""
-    busy = facts.value("launch.gpu_busy_frac")
+    busy, profiled = facts.value("launch.gpu_busy_frac"), facts.value("launch.idle_profiled_frac")
     if isinstance(busy, float):
-        return f"The GPU waits {100 * (1 - busy):.0f} % of each step"
-    if facts.value("launch.bound") is True:
-        return "The GPU waits for the CPU to launch work"
-    return ""
+        return f"The GPU waits for the CPU {100 * (1 - busy):.0f} % of each step"
+    if isinstance(profiled, float):
+        return f"The GPU waits for the CPU {100 * profiled:.0f} % of the profiled step"
+    return "The GPU waits for the CPU to launch work" if facts.value("launch.bound") is True else ""
 
 
 def _healthy(facts: FactSheet, small: int, undecided: list[Undecided], passed: list[Passed]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.common import current_screen, fails_on, output_options, price_option, runs_dir_option
 from autotune.cli.jobs import job_options, require_command, rule_sources, set_state, show_progress, start_run
 from autotune.console import Screen
 from autotune.errors import AutotuneError, Exit, InputError, JobFailedError
@@ -49,6 +49,7 @@ class _OptionsAfterTraces(click.Command):
     type=click.Choice(SEVERITIES),
     help="Leave with exit code 1 when a finding is this severe or worse.",
 )
+@price_option
 @job_options
 @runs_dir_option
 @output_options
@@ -59,6 +60,7 @@ def command(
     profile_ranks: str,
     run_to_end: bool,
     fail_on: str | None,
+    price_per_gpu_hour: float | None,
     allow_write: tuple[Path, ...],
     steps: int | None,
     first_step_timeout: float,
@@ -80,9 +82,10 @@ def command(
         from autotune.store import find_run
 
         found = diagnose_again(find_run(runs_dir, from_run), rules)
-        return _answer(screen, found, fail_on)
+        return _answer(screen, found, fail_on, price_per_gpu_hour)
     if from_trace:
-        return _answer(screen, _from_traces(runs_dir, command_line, rules, screen), fail_on)
+        found = _from_traces(runs_dir, command_line, rules, screen)
+        return _answer(screen, found, fail_on, price_per_gpu_hour)
     require_command(command_line, "analyze")
     options = WatchOptions(
         steps=steps or WatchOptions.steps,
@@ -93,7 +96,7 @@ def command(
         first_step_timeout_s=first_step_timeout,
     )
     folder, found = observe_and_diagnose(runs_dir, command_line, options, rules, screen)
-    status = _answer(screen, found, fail_on)
+    status = _answer(screen, found, fail_on, price_per_gpu_hour)
     _raise_when_failed(folder, found.observation)
     return status
 
@@ -170,21 +173,16 @@ def trace_files(names: tuple[str, ...]) -> list[Path]:
     return paths
 
 
-def _answer(screen: Screen, found: Diagnosed, fail_on: str | None) -> int:
+def _answer(screen: Screen, found: Diagnosed, fail_on: str | None, price: float | None = None) -> int:
     from autotune.report.terminal import render_diagnosis
 
     diagnosis = found.diagnosis
     if screen.as_json:
         screen.document(diagnosis)
     else:
-        screen.answer(render_diagnosis(diagnosis))
-        if any(fix.steps for finding in diagnosis.findings for fix in finding.fixes):
-            screen.answer("\nnext: autotune apply shows the changes; autotune verify proves them")
-    if fail_on is not None:
-        limit = SEVERITIES.index(fail_on)  # type: ignore[arg-type, unused-ignore]
-        if any(SEVERITIES.index(finding.severity) >= limit for finding in diagnosis.findings):
-            return int(Exit.FINDINGS)
-    return int(Exit.DONE)
+        job = found.observation is not None
+        screen.answer(render_diagnosis(diagnosis, price_per_gpu_hour=price, job=job))
+    return int(Exit.FINDINGS if fails_on(diagnosis, fail_on) else Exit.DONE)
 
 
 def _raise_when_failed(folder: Path, observation: Observation | None) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from autotune.console import Screen
+from autotune.records.terms import SEVERITIES
+
+if TYPE_CHECKING:
+    from autotune.records.findings import Diagnosis
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,6 +53,24 @@ def runs_dir_option(function: F) -> F:
         show_default=True,
         help="Folder that holds the runs.",
     )(function)
+
+
+def price_option(function: F) -> F:
+    """--price-per-gpu-hour as `price_per_gpu_hour`."""
+    return click.option(
+        "--price-per-gpu-hour",
+        type=click.FloatRange(min=0),
+        help="What one GPU costs an hour, in any currency: the report then tells the job's cost.",
+    )(function)
+
+
+def fails_on(diagnosis: Diagnosis, severity: str | None) -> bool:
+    """Some finding is as severe as --fail-on says, or worse."""
+    if severity is None:
+        return False
+    levels: tuple[str, ...] = SEVERITIES
+    limit = levels.index(severity)
+    return any(levels.index(finding.severity) >= limit for finding in diagnosis.findings)
 
 
 def current_screen() -> Screen:

@@ -9,7 +9,7 @@ import click
 
 from autotune.cli.analyze import observe_and_diagnose
 from autotune.cli.choices import choice_of, choice_options
-from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.common import current_screen, output_options, price_option, runs_dir_option
 from autotune.cli.jobs import job_options, require_command, rule_sources, set_state
 from autotune.errors import AutotuneError, Exit, InputError
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--min-pairs", type=click.IntRange(2, 50), default=2, show_default=True, help="Pairs at least.")
 @click.option("--max-pairs", type=click.IntRange(2, 50), default=5, show_default=True, help="Pairs at most.")
 @click.option("--min-gain", type=click.FloatRange(0, 100), default=3.0, show_default=True, help="Percent.")
+@price_option
 @choice_options
 @job_options
 @runs_dir_option
@@ -41,6 +42,7 @@ def command(
     min_pairs: int,
     max_pairs: int,
     min_gain: float,
+    price_per_gpu_hour: float | None,
     select: tuple[str, ...],
     exclude: tuple[str, ...],
     unsafe: bool,
@@ -61,6 +63,7 @@ def command(
     from autotune.optimize.loop import OptimizeLoop
     from autotune.optimize.options import LoopOptions
     from autotune.records.run import RunRecord
+    from autotune.report.figures import price_per_hour
     from autotune.report.ladder import render_ladder
     from autotune.report.terminal import render_diagnosis
     from autotune.store import read_record
@@ -88,7 +91,7 @@ def command(
         )
     assert found.observation is not None
     record = read_record(folder / "run.json", RunRecord)
-    screen.answer(render_diagnosis(found.diagnosis) + "\n")
+    screen.answer(render_diagnosis(found.diagnosis, price_per_gpu_hour=price_per_gpu_hour) + "\n")
     options = LoopOptions(
         rules=rules,
         choice=choice,
@@ -116,7 +119,8 @@ def command(
     if screen.as_json:
         screen.document(ladder)
     else:
-        screen.answer(render_ladder(ladder))
+        price = price_per_hour(found.facts, price_per_gpu_hour)
+        screen.answer(render_ladder(ladder, price_per_hour=price))
         if ladder.outcome == "faster":
             screen.answer(f"\nthe patched copy lies in {folder}")
             screen.answer(

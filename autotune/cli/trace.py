@@ -32,3 +32,6 @@ def command(names: tuple[str, ...], rows: int) -> None:
         screen.document(summary)
     else:
         screen.answer(render_summary(summary, rows=rows))
+        files = trace_files(names)
+        more = f" (and {len(files) - 1} more)" if len(files) > 1 else ""
+        screen.answer(f"\nto see the timeline, open {files[0]}{more} in ui.perfetto.dev (it stays local)")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import textwrap
 
 from autotune.records.ladder import Ladder, Rung
+from autotune.report.wrapping import duration, money, wrap
 
-_WIDTH = 80
 
-
-def render_ladder(ladder: Ladder) -> str:
-    """A table of rungs and the reasons behind it, at most 80 columns."""
+def render_ladder(ladder: Ladder, *, price_per_hour: float | None = None) -> str:
+    """A table of rungs and the reasons behind it, at most 80 columns; `price_per_hour` is that of the job."""
     lines = [headline(ladder), ""]
     unit_tokens = all(rung.useful_tokens_per_s is not None for rung in ladder.rungs)
     speed = "useful tok/s" if unit_tokens else "ms/step"
@@ -19,24 +18,25 @@ def render_ladder(ladder: Ladder) -> str:
         lines += _row(number, rung, unit_tokens)
     for rung in ladder.rungs[1:]:
         if rung.parity:
-            lines += ["", *_wrap(f"training unchanged: {rung.parity}", 2)]
+            lines += ["", *wrap(f"training unchanged: {rung.parity}", 2)]
             break
     first, last = ladder.rungs[0], ladder.rungs[-1]
     if first.projected_hours is not None and last.projected_hours is not None and last is not first:
-        lines += [
-            "",
-            f"whole job: {_duration(first.projected_hours)} -> {_duration(last.projected_hours)} projected",
-        ]
+        before, after = first.projected_hours, last.projected_hours
+        lines += ["", f"whole job: {duration(before)} -> {duration(after)} projected"]
+        if price_per_hour is not None:
+            costs = f"{money(before * price_per_hour)} -> {money(after * price_per_hour)}"
+            lines.append(f"cost: {costs} at {price_per_hour:g} an hour for all GPUs")
         lines += _epoch(first, last)
     if ladder.dropped:
         lines += ["", "not kept:"]
         for entry in ladder.dropped:
-            lines += _wrap(f"  {', '.join(entry.rules)}: {entry.reason}", 4)
+            lines += wrap(f"  {', '.join(entry.rules)}: {entry.reason}", 4)
     for line in ladder.advice:
-        lines += _wrap(f"for you to decide: {line}", 4)
+        lines += wrap(f"for you to decide: {line}", 4)
     lines += [
         "",
-        *_wrap(f"stopped: {ladder.stop_reason}; {ladder.trials} trials, {ladder.minutes:.1f} minutes", 2),
+        *wrap(f"stopped: {ladder.stop_reason}; {ladder.trials} trials, {ladder.minutes:.1f} minutes", 2),
     ]
     return "\n".join(lines)
 
@@ -80,18 +80,3 @@ def _row(number: int, rung: Rung, tokens: bool) -> list[str]:
     names = textwrap.wrap(rung.name, 31) or [""]
     lines = [f"{number:>2}  {names[0]:<32}{shown:>13}{step:>19}{whole:>9}"]
     return lines + [f"    {name}" for name in names[1:]]
-
-
-def _duration(hours: float) -> str:
-    minutes = hours * 60
-    if minutes < 1:
-        return f"{hours * 3600:.0f} s"
-    if minutes < 60:
-        return f"{minutes:.0f} min"
-    return f"{int(minutes) // 60} h {int(minutes) % 60:02d} min"
-
-
-def _wrap(text: str, hang: int) -> list[str]:
-    return textwrap.wrap(
-        text, _WIDTH, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False
-    )

@@ -2,157 +2,184 @@
 
 from __future__ import annotations
 
-import textwrap
+import re
 from collections import Counter
+from collections.abc import Iterable
 
-from autotune.records.findings import Diagnosis, Finding
+from autotune.records.facts import FactSheet
+from autotune.records.findings import CodeSite, Diagnosis, Finding
+from autotune.report.figures import figures, step_bar
+from autotune.report.wrapping import wrap
 
-_WIDTH = 80
 _MARK = {"critical": "!!", "high": "! ", "medium": "* ", "low": "- ", "info": "i "}
 
 
-def render_diagnosis(diagnosis: Diagnosis, *, run_hint: str = "", details: bool = True) -> str:
-    """The report as text of at most 80 columns. `run_hint` is how the user names this run ("" for latest)."""
-    lines = [*_wrap(diagnosis.verdict), ""]
-    lines += _figures(diagnosis)
-    lines += _step_bar(diagnosis)
-    shown = [f for f in diagnosis.findings if details or f.severity != "info"]
-    if shown:
-        lines += ["", f"Findings ({len(shown)}), the most important first:"]
-        for number, finding in enumerate(shown, 1):
-            lines += _finding(number, finding, run_hint)
-    if diagnosis.passed:
-        counts = Counter(p.rule.split("/", 1)[0] for p in diagnosis.passed)
-        names = ", ".join(f"{category} {count}" for category, count in counts.items())
-        head = f"Checked, nothing to report ({len(diagnosis.passed)}): {names}; --json names each rule"
-        lines += ["", *_wrap(head, hang=2)]
-    if diagnosis.undecided:
-        lines += ["", f"Could not be decided ({len(diagnosis.undecided)}):"]
-        groups: dict[str, list[str]] = {}
-        for item in diagnosis.undecided:
-            groups.setdefault("; ".join(item.decided_by) or "unknown", []).append(item.rule)
-        for how, rules in groups.items():
-            lines += _wrap(f"  {', '.join(rules)}: {how}", hang=4)
+def render_diagnosis(
+    diagnosis: Diagnosis,
+    *,
+    run_hint: str = "",
+    full: bool = False,
+    price_per_gpu_hour: float | None = None,
+    job: bool = True,
+) -> str:
+    """The report as text of at most 80 columns.
+
+    `run_hint` is how the user names this run ("" for latest), `full` adds what does not fit on one screen,
+    `job` says that there is a job which could be patched (not so for saved traces).
+    """
+    facts = FactSheet(facts=diagnosis.facts)
+    lines = [*wrap(diagnosis.verdict)]
+    shown = figures(facts, diagnosis.findings, price_per_gpu_hour)
+    lines += ["", *shown] if shown else []
+    lines += step_bar(facts)
+    lines += _findings(diagnosis, run_hint, full, job)
+    lines += _checked(diagnosis)
+    lines += _undecided(diagnosis, full)
     for note in diagnosis.notes:
-        lines += ["", *_wrap(f"Note: {note}", hang=6)]
+        lines += ["", *wrap(f"Note: {note}", hang=6)]
+    lines += ["", *_next(diagnosis, run_hint, full, job)]
     return "\n".join(lines)
 
 
-def _figures(diagnosis: Diagnosis) -> list[str]:
-    facts = diagnosis.facts
-
-    def number(name: str) -> float | None:
-        fact = facts.get(name)
-        value = fact.value if fact is not None else None
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-    rows: list[tuple[str, str]] = []
-    step = number("run.step_ms")
-    if step is not None:
-        timed = number("run.steps_timed")
-        rows.append(("step", f"{step:,.0f} ms (median of {timed:.0f} unprofiled steps)"))
-    useful, padded = number("run.useful_tokens_per_s"), number("run.all_tokens_per_s")
-    if useful is not None:
-        extra = f" ({padded:,.0f} with padding)" if padded is not None and padded > useful * 1.01 else ""
-        rows.append(("useful tokens/s", f"{useful:,.0f}{extra}"))
-    use: list[str] = []
-    for name, label in (
-        ("device.utilisation_frac", "nvidia-smi utilisation"),
-        ("launch.gpu_busy_frac", "GPU busy"),
-        ("run.mfu_frac", "of peak FLOP/s (MFU)"),
-    ):
-        value = number(name)
-        if value is not None:
-            use.append(f"{100 * value:.0f} % {label}")
-    if use:
-        rows.append(("use of the GPU", ", ".join(use)))
-    peak, device = number("memory.peak_reserved_gib"), number("memory.device_gib")
-    if peak is not None and device is not None:
-        rows.append(("memory", f"{peak:.1f} of {device:.1f} GiB at the peak"))
-    hours = number("run.projected_hours")
-    if hours is not None:
-        basis = facts["run.projected_hours"].basis
-        rows.append(("whole job", f"{_hours(hours)} projected ({basis})"))
-    width = max((len(label) for label, _ in rows), default=0)
-    lines: list[str] = []
-    for label, text in rows:
-        lines += _wrap(f"{label:<{width}}  {text}", hang=width + 2)
+def _findings(diagnosis: Diagnosis, run_hint: str, full: bool, job: bool) -> list[str]:
+    if not diagnosis.findings:
+        return []
+    lines = ["", f"Findings ({len(diagnosis.findings)}), the most important first:"]
+    for number, finding in enumerate(diagnosis.findings, 1):
+        if full:
+            lines += _in_full(number, finding, run_hint, job)
+        elif finding.explained_by is not None or finding.severity == "info":
+            lines += _in_a_line(number, finding)
+        else:
+            lines += _in_short(number, finding, run_hint, job)
     return lines
 
 
-def _step_bar(diagnosis: Diagnosis) -> list[str]:
-    """How one step's time is spent, where that is known."""
-    facts = diagnosis.facts
-
-    def share(name: str) -> float | None:
-        fact = facts.get(name)
-        return float(fact.value) if fact is not None and isinstance(fact.value, float) else None
-
-    busy, loader = share("launch.gpu_busy_frac"), share("data.loader_wait_frac")
-    optimizer = share("optimizer.step_frac")
-    parts: list[tuple[str, float, str]] = []
-    if busy is not None:
-        exposed = min(share("comm.exposed_frac") or 0.0, busy)
-        parts = [("GPU computing", busy - exposed, "#")]
-        if exposed > 0.005:
-            parts.append(("exposed communication", exposed, "="))
-        waits = min(loader or 0.0, 1.0 - busy)
-        if waits > 0.005:
-            parts.append(("waiting for data", waits, ":"))
-        parts.append(("GPU idle", max(0.0, 1.0 - busy - waits), "."))
-    elif loader is not None and optimizer is not None:
-        parts = [
-            ("forward and backward", max(0.0, 1.0 - loader - optimizer), "#"),
-            ("optimizer", optimizer, "="),
-            ("waiting for data", loader, ":"),
-        ]
-    if not parts:
-        return []
-    cells = 60
-    bar = "".join(mark * round(cells * part) for _, part, mark in parts)
-    legend = "  ".join(f"{mark} {label} {100 * part:.0f} %" for label, part, mark in parts)
-    return ["", f"one step  [{bar[:cells]:<{cells}}]", *_wrap(f"          {legend}", hang=10)]
+def _worth(finding: Finding) -> str:
+    ratio = finding.gain.ratio_upper
+    return f"up to {ratio:.2f}x" if ratio is not None and ratio >= 1.005 else ""
 
 
-def _finding(number: int, finding: Finding, run_hint: str) -> list[str]:
-    head = f"{number:>2}. {_MARK[finding.severity]}{finding.title}"
-    lines = ["", *_wrap(head, hang=6)]
+def _head(number: int, finding: Finding) -> list[str]:
+    worth = _worth(finding)
+    title = f"{number:>2}. {_MARK[finding.severity]}{finding.title}"
+    return wrap(f"{title}: {worth}" if worth else title, hang=6)
+
+
+def _in_a_line(number: int, finding: Finding) -> list[str]:
+    """A symptom of a cause above it, or something only to be known."""
+    why = f"a symptom of {finding.explained_by}" if finding.explained_by else "for your information"
+    return [*_head(number, finding), *wrap(f"      {finding.rule}: {why}", hang=6)]
+
+
+def _in_short(number: int, finding: Finding, run_hint: str, job: bool) -> list[str]:
+    lines = _head(number, finding)
+    lines += wrap(f"      {finding.rule}, {finding.severity}, confidence {finding.confidence}", hang=6)
+    message = " ".join(finding.message.split("\n\n")[0].split())
+    lines += wrap(f"      {_first_sentences(message)}", hang=6)
+    numbers = [e.text for e in finding.evidence if not _told(e.value, message)][:2]
+    if numbers:
+        lines += wrap(f"      evidence: {'; '.join(numbers)}", hang=6)
+    lines += _sites(finding.sites, 1)
+    return lines + _fix(finding, run_hint, job)
+
+
+def _in_full(number: int, finding: Finding, run_hint: str, job: bool) -> list[str]:
+    lines = ["", *_head(number, finding)]
     facts = [f"{finding.rule}, {finding.severity}, confidence {finding.confidence}"]
     if finding.gain.ratio_upper is not None:
         facts.append(f"worth at most {finding.gain.ratio_upper:.2f}x ({finding.gain.basis})")
     if finding.explained_by:
         facts.append(f"explained by {finding.explained_by}")
     for fact in facts:
-        lines += _wrap(f"      {fact}", hang=6)
+        lines += wrap(f"      {fact}", hang=6)
     for paragraph in finding.message.strip().split("\n\n"):
-        lines += _wrap("      " + " ".join(paragraph.split()), hang=6)
+        lines += wrap("      " + " ".join(paragraph.split()), hang=6)
     for evidence in finding.evidence:
         basis = f" ({evidence.basis})" if evidence.basis else ""
-        lines += _wrap(f"      - {evidence.text}{basis}", hang=8)
-    for site in finding.sites[:3]:
-        lines += _wrap(f"      at {site.file}:{site.line}  {site.code}".rstrip(), hang=9)
-    if len(finding.sites) > 3:
-        lines.append(f"      and {len(finding.sites) - 3} more places")
-    if finding.fixes:
-        fix = finding.fixes[0]
-        lines += _wrap(f"      fix: {fix.title} [{fix.surface}, {fix.applicability}]", hang=11)
-        if fix.steps:
-            lines.append(f"      try: autotune apply{run_hint} --select {finding.rule}")
+        lines += wrap(f"      - {evidence.text}{basis}", hang=8)
+    lines += _sites(finding.sites, 3)
+    lines += _fix(finding, run_hint, job)
     if finding.caution:
-        lines += _wrap("      caution: " + " ".join(finding.caution.split()), hang=15)
+        lines += wrap("      caution: " + " ".join(finding.caution.split()), hang=15)
     return lines
 
 
-def _hours(hours: float) -> str:
-    minutes = round(hours * 60)
-    if minutes < 1:
-        return f"{hours * 3600:.0f} s"
-    if minutes < 60:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
+def _sites(sites: list[CodeSite], most: int) -> list[str]:
+    lines = [
+        line
+        for site in sites[:most]
+        for line in wrap(f"      at {site.file}:{site.line}  {site.code}".rstrip(), hang=9)
+    ]
+    more = len(sites) - most
+    return lines + ([f"      and {more} more place{'s' if more > 1 else ''}"] if more > 0 else [])
 
 
-def _wrap(text: str, hang: int = 0) -> list[str]:
-    return textwrap.wrap(
-        text, _WIDTH, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False
-    ) or [""]
+def _fix(finding: Finding, run_hint: str, job: bool) -> list[str]:
+    if not finding.fixes:
+        return []
+    fix = finding.fixes[0]
+    lines = wrap(f"      fix: {fix.title} [{fix.surface}, {fix.applicability}]", hang=11)
+    if fix.steps and job:
+        lines.append(f"      try: autotune apply{run_hint} --select {finding.rule}")
+    return lines
+
+
+def _checked(diagnosis: Diagnosis) -> list[str]:
+    lines: list[str] = []
+    if diagnosis.passed:
+        counts = _by_category(p.rule for p in diagnosis.passed)
+        lines += ["", *wrap(f"Checked and fine ({len(diagnosis.passed)}): {counts}", hang=2)]
+    if diagnosis.not_applicable:
+        reasons = "; ".join(dict.fromkeys(n.reason for n in diagnosis.not_applicable))
+        head = f"Does not apply here ({len(diagnosis.not_applicable)}): {reasons}"
+        lines += ["", *wrap(head, hang=2)]
+    return lines
+
+
+def _undecided(diagnosis: Diagnosis, full: bool) -> list[str]:
+    if not diagnosis.undecided:
+        return []
+    lines = ["", f"Could not be decided ({len(diagnosis.undecided)}), and what decides it:"]
+    groups: dict[str, list[str]] = {}
+    for item in diagnosis.undecided:
+        groups.setdefault("; ".join(item.decided_by) or "unknown", []).append(item.rule)
+    for how, rules in groups.items():
+        named = ", ".join(rules) if full or len(rules) <= 3 else _by_category(rules)
+        lines += wrap(f"  {how} ({len(rules)}): {named}", hang=4)
+    return lines
+
+
+def _by_category(rules: Iterable[str]) -> str:
+    counts = Counter(rule.split("/", 1)[0] for rule in rules)
+    return ", ".join(f"{category} {count}" for category, count in counts.items())
+
+
+def _next(diagnosis: Diagnosis, run_hint: str, full: bool, job: bool) -> list[str]:
+    """The commands that lead on from here."""
+    lines: list[str] = []
+    if not job:
+        lines += wrap("next: autotune analyze -- COMMAND watches the job itself and decides the rest", hang=6)
+    elif any(fix.steps for finding in diagnosis.findings for fix in finding.fixes):
+        shows, proves = f"autotune apply{run_hint}", f"autotune verify{run_hint}"
+        lines += wrap(f"next: {shows} shows the changes; {proves} proves them", hang=6)
+    if not full and (diagnosis.findings or diagnosis.undecided):
+        lines += wrap(f"more: autotune report{run_hint} --full tells the cautions and every rule", hang=6)
+    return lines
+
+
+def _first_sentences(text: str, limit: int = 200) -> str:
+    """Whole sentences up to about `limit` characters, one at least."""
+    kept = ""
+    for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z0-9])", text):
+        if kept and len(kept) + len(sentence) > limit:
+            break
+        kept = f"{kept} {sentence}".strip()
+    return kept
+
+
+def _told(value: object, message: str) -> bool:
+    """The message says this number already."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return any(text in message for text in (f"{value:,.0f} ", f"{100 * value:.0f} %", f"{value:.1f} "))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from autotune.records.verdict import Verdict
+from autotune.report.wrapping import wrap
 
-_WIDTH = 80
 _GIB = 1024.0**3
 
 
 def render_verdict(verdict: Verdict) -> str:
     """The answer of verify, at most 80 columns."""
-    lines = _wrap(verdict.sentence, 0)
+    lines = wrap(verdict.sentence, 0)
     if verdict.arms:
         lines += ["", f"{'arm':<24}{'ms/step':>12}{'useful tok/s':>15}{'peak GiB':>11}"]
         for arm in verdict.arms:
@@ -23,23 +21,17 @@ def render_verdict(verdict: Verdict) -> str:
             lines.append(f"{arm.name[:23]:<24}{step:>12}{rate:>15}{peak:>11}")
     for contrast in verdict.contrasts:
         pairs = ", ".join(f"{ratio:.3f}" for ratio in contrast.pair_ratios)
-        lines += _wrap(f"{contrast.candidate} against {contrast.reference}: {contrast.sentence}", 2)
+        lines += wrap(f"{contrast.candidate} against {contrast.reference}: {contrast.sentence}", 2)
         if pairs:
-            lines += _wrap(f"  pairs: {pairs} ({contrast.unit})", 4)
+            lines += wrap(f"  pairs: {pairs} ({contrast.unit})", 4)
     if verdict.parity.outcome != "not-run":
-        lines += ["", *_wrap(f"training: {verdict.parity.sentence}", 2)]
+        lines += ["", *wrap(f"training: {verdict.parity.sentence}", 2)]
         for check in verdict.parity.checks:
             if check.outcome != "not-applicable":
-                lines += _wrap(f"  {check.outcome:<10} {check.name}: {check.detail}", 13)
+                lines += wrap(f"  {check.outcome:<10} {check.name}: {check.detail}", 13)
     for note in verdict.notes:
-        lines += _wrap(f"note: {note}", 6)
+        lines += wrap(f"note: {note}", 6)
     if verdict.failure:
-        lines += ["", *_wrap(f"why: {verdict.failure}", 5)]
+        lines += ["", *wrap(f"why: {verdict.failure}", 5)]
     lines += ["", f"{len(verdict.trials)} starts of the job, {verdict.minutes_spent:.1f} minutes"]
     return "\n".join(lines)
-
-
-def _wrap(text: str, hang: int) -> list[str]:
-    return textwrap.wrap(
-        text, _WIDTH, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False
-    ) or [""]

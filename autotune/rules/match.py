@@ -29,6 +29,16 @@ from autotune.rules.words import with_unit
 __all__ = ["Matched", "decide", "match", "missing_facts", "operands"]
 
 
+# A line of a condition about one of these alone asks what kind of job it is, not how the job does:
+# what is said when the answer is yes, and when it is no.
+_KINDS_OF_JOB = {
+    "run.has_gpu": ("a GPU job", "no GPU"),
+    "run.is_training": ("a training job", "no training"),
+    "run.world_size": ("several ranks", "one rank"),
+    "data.is_text_batch": ("batches of text", "no batches of text"),
+}
+
+
 @dataclass(frozen=True)
 class Matched:
     """The answer of all rules."""
@@ -93,8 +103,14 @@ def decide(loaded: LoadedRule, facts: Facts) -> Truth:
 def _inapplicable(loaded: LoadedRule, facts: Facts, sheet: FactSheet) -> str:
     """Why a rule that says no says so only because facts do not apply here; empty when it looked and saw no.
 
-    Were those facts merely unknown, the rule would be undecided.
+    Were those facts merely unknown, the rule would be undecided. A rule that asks for a GPU or for several
+    ranks and gets neither has not looked at anything either.
     """
+    for node in loaded.all:
+        names = fact_names(node)
+        if len(names) == 1 and names[0] in _KINDS_OF_JOB and node.truth(facts) is False:
+            value = facts.get(names[0])
+            return _KINDS_OF_JOB[names[0]][0 if value is True or (value != 1 and value is not False) else 1]
     known = {name: value for name, value in facts.items() if value is not NOT_APPLICABLE}
     if len(known) == len(facts) or decide(loaded, known) is False:
         return ""

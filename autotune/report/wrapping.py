@@ -1,0 +1,29 @@
+"""Text of at most 80 columns, durations and money as people write them."""
+
+from __future__ import annotations
+
+import textwrap
+
+WIDTH = 80
+
+
+def wrap(text: str, hang: int = 0) -> list[str]:
+    """Lines of at most 80 columns; words, paths and rule ids are never broken."""
+    return textwrap.wrap(
+        text, WIDTH, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False
+    ) or [""]
+
+
+def duration(hours: float) -> str:
+    """Hours as "26 h 05 min", "16 min" or "40 s"."""
+    minutes = round(hours * 60)
+    if minutes < 1:
+        return f"{hours * 3600:.0f} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def money(amount: float) -> str:
+    """An amount without a currency: the price was given without one."""
+    return f"{amount:,.0f}" if amount >= 1000 else f"{amount:,.2f}"
