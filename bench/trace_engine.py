@@ -3,10 +3,11 @@
     python bench/trace_engine.py TRACE [--repeats 3] [--hta PYTHON] [--tracelens PYTHON]
 
 Every tool runs in a process of its own; one round runs all of them, and the rounds alternate, so that a
-busy machine hits all alike. Wall and CPU seconds and peak memory are of the whole process; `whole diagnosis` is
-`autotune analyze --trace`: reading, every signal, rules and report. Make a trace
-with `python bench/gen_trace.py step --out big.json`. `--hta` and `--tracelens` name the interpreter of an
-environment that holds the package (`pip install traceinsight "pandas<3"`, `pip install TraceLens`).
+busy machine hits all alike. Wall and CPU seconds and peak memory are of the whole process; `diagnosis` is
+`autotune analyze --trace`: reading, every signal, rules and report; one process means one core.
+Make a trace with `python bench/gen_trace.py step --out big.json`. `--hta` and `--tracelens` name the
+interpreter of an environment that holds the package (`pip install traceinsight "pandas<3"`, and
+TraceLens from its repository: the package of that name on PyPI is another one).
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ import sys, tempfile
 from autotune.cli.main import run
 with tempfile.TemporaryDirectory() as runs:
     assert run(["analyze", "--trace", sys.argv[1], "--runs-dir", runs]) == 0
+"""
+ALONE = """
+import os
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 """
 ORJSON = """
 import gc, gzip, os, sys, orjson
@@ -95,8 +101,9 @@ def main() -> None:
     parser.add_argument("--tracelens", help="interpreter with TraceLens")
     given = parser.parse_args()
     tools = {
-        "whole diagnosis": (sys.executable, DIAGNOSIS),
-        "engine": (sys.executable, ENGINE),
+        "diagnosis, 2 processes": (sys.executable, DIAGNOSIS),
+        "diagnosis, 1 process": (sys.executable, ALONE + DIAGNOSIS),
+        "engine, 1 process": (sys.executable, ALONE + ENGINE),
         "orjson.loads": (sys.executable, ORJSON),
     }
     if given.hta:
@@ -108,19 +115,17 @@ def main() -> None:
         for name, (python, code) in tools.items():
             runs[name].append(measure(python, code, given.trace.resolve()))
     print(f"{given.trace.name}, {given.trace.stat().st_size:,} bytes, {given.repeats} rounds, medians")
-    print(f"{'':<22}{'wall s':>9}{'CPU s':>9}{'peak MB':>10}{'wall / orjson':>15}{'CPU / orjson':>14}")
-    base = {
-        key: statistics.median(run[key] for run in runs["orjson.loads"]) for key in ("wall_s", "cpu_s")
-    }
+    print(f"{'':<24}{'wall s':>9}{'CPU s':>9}{'peak MB':>10}{'wall / orjson':>15}{'CPU / orjson':>14}")
+    base = {key: statistics.median(run[key] for run in runs["orjson.loads"]) for key in ("wall_s", "cpu_s")}
     for name, found in runs.items():
         if not all(run["ok"] for run in found):
-            print(f"{name:<22} failed: {found[-1]['message'][0][:120]}")
+            print(f"{name:<24} failed: {found[-1]['message'][0][:120]}")
             continue
         wall, cpu, peak = (
             statistics.median(run[key] for run in found) for key in ("wall_s", "cpu_s", "peak_mb")
         )
         print(
-            f"{name:<22}{wall:>9.2f}{cpu:>9.2f}{peak:>10.0f}"
+            f"{name:<24}{wall:>9.2f}{cpu:>9.2f}{peak:>10.0f}"
             f"{wall / base['wall_s']:>15.2f}{cpu / base['cpu_s']:>14.2f}"
         )
     print(json.dumps(runs), file=sys.stderr)

@@ -152,7 +152,7 @@ class _FirstReader(Reader):
 
     def _join(self) -> None:
         """At the start of the later half: join it when all text before it is whole events."""
-        body = self.buffer.rstrip(b" \t\r\n,")
+        body = self.buffer.strip(b" \t\r\n,")
         if body and not self._decode_fast(body):
             return
         self._take(len(self.buffer))

@@ -10,6 +10,7 @@ from autotune.data import data_dir
 from autotune.errors import InputError
 from autotune.records.trace import RankTrace
 from autotune.trace import halves
+from autotune.trace.build import Part, TraceBuilder
 from autotune.trace.classes import load_kernel_table
 from autotune.trace.context import prepare
 from autotune.trace.summary import derive
@@ -30,8 +31,17 @@ def record(path: Path, processes: int) -> RankTrace:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_two_processes_give_the_record_of_one(name: str) -> None:
+def test_two_processes_give_the_record_of_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: list[int] = []
+    absorb = TraceBuilder.absorb
+
+    def counted(builder: TraceBuilder, part: Part) -> bool:
+        joined.append(part.events)
+        return absorb(builder, part)
+
+    monkeypatch.setattr(TraceBuilder, "absorb", counted)
     assert record(TRACES / name, 2) == record(TRACES / name, 1)
+    assert len(joined) == 1 and joined[0] > 0  # the later half was really used
 
 
 def event(index: int, name: str = "aten::mul") -> str:
