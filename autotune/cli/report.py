@@ -40,6 +40,18 @@ def _file_options(function: F) -> F:
 @click.argument("run_name", metavar="[RUN]", required=False)
 @click.option("--full", is_flag=True, help="Also cautions, all evidence and every rule by name.")
 @_file_options
+@click.option(
+    "--html",
+    "html_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="One self-contained HTML page that loads nothing (extra: report).",
+)
+@click.option(
+    "--against",
+    metavar="RUN|TRACE",
+    help="With --html: the other side of timeline and trace tables, a run or a trace of the changed job.",
+)
 @click.option("--mlflow", "mlflow_too", is_flag=True, help="Log the run to MLflow (extra: mlflow).")
 @click.option("--wandb", "wandb_too", is_flag=True, help="Log the run to Weights & Biases (extra: wandb).")
 @click.option(
@@ -63,6 +75,8 @@ def command(
     markdown: Path | None,
     openmetrics: Path | None,
     junit: Path | None,
+    html_file: Path | None,
+    against: str | None,
     mlflow_too: bool,
     wandb_too: bool,
     experiment: str,
@@ -78,18 +92,23 @@ def command(
     from autotune.store import find_run
 
     screen = current_screen()
-    sources = sources_of(find_run(runs_dir, run_name))
+    if against is not None and html_file is None:
+        raise InputError("--against has no effect without --html FILE", code="usage")
+    folder = find_run(runs_dir, run_name)
+    sources = sources_of(folder)
     files = {"sarif": sarif, "markdown": markdown, "openmetrics": openmetrics, "junit": junit}
     wanted = {kind: path for kind, path in files.items() if path is not None}
     if [str(path) for path in wanted.values()].count("-") > (0 if screen.as_json else 1):
         raise InputError("stdout holds one answer only", hint="name files instead of -", code="usage")
     written = _write(sources, wanted, fail_on, price_per_gpu_hour)
+    if html_file is not None:
+        written.append(_write_html(folder, html_file, run_name, against, runs_dir))
     if mlflow_too or wandb_too:
         from autotune.report.tracking import to_mlflow, to_wandb
 
         written += [to_mlflow(sources, experiment)] if mlflow_too else []
         written += [to_wandb(sources, experiment)] if wandb_too else []
-    if wanted or mlflow_too or wandb_too:
+    if written or wanted:
         _receipt(written)
     else:
         _show(sources, run_name, full, price_per_gpu_hour)
@@ -128,6 +147,20 @@ def _rendered(kind: str, sources: Sources, fail_on: Severity | None, price: floa
     from autotune.report.junit import junit
 
     return junit(sources, fail_on or "low")
+
+
+def _write_html(folder: Path, target: Path, run_name: str | None, against: str | None, runs_dir: Path) -> str:
+    from autotune.cli.diff import summary_of
+    from autotune.report.html.gather import Other, trace_file_of
+    from autotune.report.html.write import write_html
+    from autotune.store import find_run
+
+    other = None
+    if against is not None:
+        file = Path(against) if Path(against).is_file() else trace_file_of(find_run(runs_dir, against))
+        other = Other(summary_of(against, runs_dir), file)
+    write_html(folder, target, named=run_name or "", against=other)
+    return str(target)
 
 
 def _receipt(written: list[str]) -> None:
