@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--write", "write", is_flag=True, help="Put the patched copy beside the original.")
 @click.option("--revert", is_flag=True, help="Take away what --write or --in-place put there.")
 @click.option("--in-place", is_flag=True, help="Edit the originals; wants a clean git tree.")
-@click.option("--template", type=click.Choice(["fsdp2"]), help="Write a whole training script instead.")
+@click.option("--template", help="Write a whole training script instead: fsdp2, or a template PATH of yours.")
 @click.option("--full", is_flag=True, help="Show added modules in full, not only by name.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File for --template.")
 @choice_options
@@ -51,7 +51,7 @@ def command(
     if revert:
         _revert(folder)
     elif template is not None:
-        _from_template(folder, output)
+        _from_template(folder, template, output)
     else:
         choice = choice_of(select, exclude, unsafe, run=folder)
         _patch(folder, write, in_place, choice, wheelhouse, full)
@@ -119,7 +119,7 @@ def _revert(folder: Path) -> None:
         screen.answer(f"reverted {path}")
 
 
-def _from_template(folder: Path, output: Path | None) -> None:
+def _from_template(folder: Path, template: str, output: Path | None) -> None:
     from autotune.optimize.script import script_of
     from autotune.records.answers import ScriptWritten
     from autotune.store import write_text
@@ -136,7 +136,7 @@ def _from_template(folder: Path, output: Path | None) -> None:
             hint="choose another name with -o",
             code="file-in-the-way",
         )
-    text, launch = script_of(folder, output)
+    text, launch = script_of(folder, output, template)
     write_text(output, text)
     if screen.as_json:
         screen.document(ScriptWritten(script=str(output), launch=launch))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +14,10 @@ from autotune.cli.common import current_screen, output_options, runs_dir_option
 from autotune.errors import Exit
 
 if TYPE_CHECKING:
+    from autotune.console import Screen
     from autotune.records.terms import Tier
     from autotune.records.verdict import Verdict
+    from autotune.verify.arm import Progress
 
 
 @click.command("verify", epilog="Example: autotune verify --max-pairs 5")
@@ -85,7 +89,7 @@ def command(
         folder=folder / "trials" / ("self-check" if self_check else "verify"),
         options=options,
         launch=launch,
-        progress=lambda p: screen.status(f"{p.phase} {p.launch}/{p.launches} {p.detail}"),
+        progress=_show_progress(screen),
     )
     if screen.as_json:
         screen.document(verdict)
@@ -94,6 +98,27 @@ def command(
 
         screen.answer(render_verdict(verdict))
     return _exit_code(verdict, self_check)
+
+
+def _show_progress(screen: Screen) -> Callable[[Progress], None]:
+    """Which launch runs, and how long the rest takes at the pace of the launches so far."""
+    started = time.monotonic()
+
+    def show(state: Progress) -> None:
+        text = f"{state.phase} {state.launch}/{state.launches} {state.detail}"
+        left = time_left_s(time.monotonic() - started, state.launch - 1, state.launches)
+        if state.minutes_left is not None:
+            left = min(left or state.minutes_left * 60, state.minutes_left * 60)
+        if left is not None:
+            text += f", about {left / 60:.0f} min left" if left >= 90 else f", about {left:.0f} s left"
+        screen.status(text)
+
+    return show
+
+
+def time_left_s(elapsed_s: float, done: int, planned: int) -> float | None:
+    """Seconds the launches still to come take; None before the first one has ended."""
+    return elapsed_s / done * (planned - done) if done > 0 else None
 
 
 def _exit_code(verdict: Verdict, self_check: bool) -> int:

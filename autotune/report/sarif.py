@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def sarif(sources: Sources) -> str:
         "results": [
             _result(finding, rules.index(finding.rule), sources, place)
             for finding in findings
-            for place in (finding.sites or [None])
+            for place in _places(finding)
         ],
         "properties": {"verdict": sources.diagnosis.verdict, "run": sources.run.id},
     }
@@ -49,6 +50,10 @@ def sarif(sources: Sources) -> str:
         run["originalUriBaseIds"] = {_BASE: {"uri": Path(sources.run.cwd).as_uri() + "/"}}
     log = {"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=1, ensure_ascii=False) + "\n"
+
+
+def _places(finding: Finding) -> Sequence[CodeSite | None]:
+    return finding.sites or [None]
 
 
 def _invocation(sources: Sources) -> dict[str, Any]:

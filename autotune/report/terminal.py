@@ -131,8 +131,9 @@ def _checked(diagnosis: Diagnosis) -> list[str]:
         counts = _by_category(p.rule for p in diagnosis.passed)
         lines += ["", *wrap(f"Checked and fine ({len(diagnosis.passed)}): {counts}", hang=2)]
     if diagnosis.not_applicable:
-        reasons = "; ".join(dict.fromkeys(n.reason for n in diagnosis.not_applicable))
-        head = f"Does not apply here ({len(diagnosis.not_applicable)}): {reasons}"
+        reasons = Counter(reason for n in diagnosis.not_applicable for reason in n.reason.split("; "))
+        told = ", ".join(reason for reason, _ in reasons.most_common(4))
+        head = f"Does not apply here ({len(diagnosis.not_applicable)}): {told}"
         lines += ["", *wrap(head, hang=2)]
     return lines
 

@@ -107,10 +107,11 @@ def _inapplicable(loaded: LoadedRule, facts: Facts, sheet: FactSheet) -> str:
     ranks and gets neither has not looked at anything either.
     """
     for node in loaded.all:
-        names = fact_names(node)
-        if len(names) == 1 and names[0] in _KINDS_OF_JOB and node.truth(facts) is False:
-            value = facts.get(names[0])
-            return _KINDS_OF_JOB[names[0]][0 if value is True or (value != 1 and value is not False) else 1]
+        read = fact_names(node)
+        if len(read) == 1 and read[0] in _KINDS_OF_JOB and node.truth(facts) is False:
+            yes, no = _KINDS_OF_JOB[read[0]]
+            value = facts.get(read[0])
+            return no if value is False or (value == 1 and value is not True) else yes
     known = {name: value for name, value in facts.items() if value is not NOT_APPLICABLE}
     if len(known) == len(facts) or decide(loaded, known) is False:
         return ""
