@@ -49,7 +49,7 @@ def _sheet(runs_dir: Path, run_name: str | None) -> FactSheet | None:
     return read_record(find_run(runs_dir, run_name) / "facts.json", FactSheet)
 
 
-@command.command("list")
+@command.command("list", epilog="Example: autotune rules list --rules my_rules")
 @_PACKS
 @output_options
 def list_rules(rule_dirs: tuple[Path, ...]) -> None:
@@ -83,7 +83,7 @@ def list_rules(rule_dirs: tuple[Path, ...]) -> None:
         screen.answer(f"{loaded.id:<{width}}  {loaded.rule.severity:<8}  {parity:<11}  {loaded.rule.title}")
 
 
-@command.command()
+@command.command(epilog="Example: autotune rules explain attention/eager --run latest")
 @click.argument("rule_id")
 @click.option(
     "--run", "run_name", help="Show the condition with this run's values ('latest' for the newest)."
@@ -113,7 +113,7 @@ def explain(rule_id: str, run_name: str | None, rule_dirs: tuple[Path, ...], run
     screen.answer(as_text(rules[rule_id], explanation))
 
 
-@command.command("lint")
+@command.command("lint", epilog="Example: autotune rules lint my_rules")
 @_FOLDERS
 @output_options
 @click.pass_context
@@ -150,7 +150,7 @@ def lint_rules(ctx: click.Context, folders: tuple[Path, ...]) -> None:
     ctx.exit(Exit.BAD_INPUT if report.errors else Exit.DONE)
 
 
-@command.command("test")
+@command.command("test", epilog="Example: autotune rules test my_rules")
 @_FOLDERS
 @output_options
 @click.pass_context
@@ -179,7 +179,7 @@ def test_rules(ctx: click.Context, folders: tuple[Path, ...]) -> None:
     ctx.exit(Exit.BAD_INPUT if failed else Exit.DONE)
 
 
-@command.command("new")
+@command.command("new", epilog="Example: autotune rules new batching/my-rule --into my_rules")
 @click.argument("rule_id")
 @click.option(
     "--from-run", "run_name", help="Fill the example with this run's values ('latest' for the newest)."
@@ -223,7 +223,7 @@ def new_rule(rule_id: str, run_name: str | None, into: Path, runs_dir: Path) -> 
         )
 
 
-@command.command()
+@command.command(epilog="Example: autotune rules schema > rule.schema.json")
 @output_options
 def schema() -> None:
     """Print the JSON Schema of a rule file, for editors."""
@@ -246,7 +246,7 @@ def pages(folder: Path) -> None:
     (folder / "commands.md").write_text(commands_page(), encoding="utf-8")
 
 
-@command.command()
+@command.command(epilog="Example: autotune rules calibration --json")
 @runs_dir_option
 @output_options
 def calibration(runs_dir: Path) -> None:
