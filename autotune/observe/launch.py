@@ -86,6 +86,7 @@ def launch(spec: LaunchSpec, progress: ProgressCallback | None = None) -> Observ
         log_tail=last_lines(spec.folder / TRAIN_LOG),
         notes=[*notes, *run.notes],
         stop_reason=run.stop_reason,
+        launcher=_launcher(job),
     )
     write_record(spec.folder / "observation.json", observation)
     if not spec.keep_sandbox:
@@ -99,6 +100,15 @@ def launch(spec: LaunchSpec, progress: ProgressCallback | None = None) -> Observ
             hint="free some space, or choose another disk with --runs-dir",
         )
     return observation
+
+
+def _launcher(job: JobCommand) -> str | None:
+    """The program that starts the ranks; None when a shell line hides it."""
+    if job.launcher == "python" and "srun" in job.wrappers:
+        return "srun"
+    if job.launcher == "console-script" and job.launcher_path:
+        return Path(job.launcher_path).name
+    return None if job.launcher == "shell" else job.launcher
 
 
 def _expected_ranks(job: JobCommand, watcher: Watcher) -> int:

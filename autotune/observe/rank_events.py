@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from autotune.records.base import Record
 from autotune.records.observation import (
     CheckpointingRecord,
+    CompileReason,
     EnvironmentRecord,
     FlagsRecord,
     ForwardRecord,
@@ -25,6 +26,7 @@ from autotune.records.observation import (
     ParityStep,
     PhaseRecord,
     RankObservation,
+    SegmentRecord,
     ShardingRecord,
     StepRecord,
     WindowRecord,
@@ -61,6 +63,8 @@ class RankEvents:
     site_table: dict[str, Site] = field(default_factory=dict)
     guards: list[GuardRecord] = field(default_factory=list)
     phases: list[PhaseRecord] = field(default_factory=list)
+    segments: list[SegmentRecord] = field(default_factory=list)
+    compile_reasons: dict[tuple[str, ...], CompileReason] = field(default_factory=dict)
     windows: list[WindowRecord] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=dict)
     parity: dict[str, Any] = field(default_factory=dict)
@@ -146,6 +150,11 @@ class RankEvents:
             merged = {**site.model_dump(), **event}
             self.take_site(merged)
 
+    def take_compile_reason(self, event: dict[str, Any]) -> None:
+        record = self._record(CompileReason, event, "compile reason")
+        if record is not None:
+            self.compile_reasons[(record.kind, record.function, record.reason)] = record
+
     def take_schedule(self, event: dict[str, Any]) -> None:
         self.epochs_planned = event.get("epochs_planned", self.epochs_planned)
         self.max_steps_planned = event.get("max_steps_planned", self.max_steps_planned)
@@ -198,6 +207,8 @@ class RankEvents:
                 "flags": self.last.get("flags"),
                 "recipe": self.last.get("recipe"),
                 "phases": self.phases,
+                "segments": self.segments,
+                "compile_reasons": list(self.compile_reasons.values()),
                 "parity": self._parity() if has_parity else None,
                 "trace_file": trace_file if trace_file and (launch / trace_file).is_file() else None,
                 "traced_steps": int(self.trace.get("traced_steps", 0)),
@@ -226,6 +237,8 @@ _TAKERS: dict[str, Any] = {
     "site_update": RankEvents.take_site_update,
     "guard": lambda r, e: r._add(r.guards, GuardRecord, e, "guard"),
     "phase": lambda r, e: r._add(r.phases, PhaseRecord, e, "phase"),
+    "segment": lambda r, e: r._add(r.segments, SegmentRecord, e, "segment"),
+    "compile_reason": RankEvents.take_compile_reason,
     "window": lambda r, e: r._add(r.windows, WindowRecord, e, "window"),
     "counters": lambda r, e: r.counters.update(e.get("values", {})),
     "parity": lambda r, e: r.parity.update(e),

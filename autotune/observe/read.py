@@ -32,6 +32,7 @@ def read_observation(
     log_tail: Iterable[str] = (),
     notes: Iterable[str] = (),
     stop_reason: str | None = None,
+    launcher: str | None = None,
 ) -> Observation:
     """`started_s`: monotonic clock when the command was started; it makes start-up times count from there."""
     parsed, more_notes = _ranks(folder / "raw")
@@ -50,6 +51,7 @@ def read_observation(
         sites=_merge_sites(zip(ranks, (events.sites for events in parsed), strict=True)),
         guards=guards,
         device_samples=list(device_samples),
+        launcher=launcher,
         trainer_kind=first.trainer_kind if first else None,
         carrier=first.carrier if first else None,
         epochs_planned=first.epochs_planned if first else None,

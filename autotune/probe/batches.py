@@ -35,6 +35,7 @@ class Batch:
     supervised: int | None = None
     shape: tuple[int, ...] = ()
     keys: tuple[str, ...] = ()
+    tensors: int = 0
     padding_side: str | None = None  # right | left | none
     row_lengths: Any = None  # tensor of real lengths, one per example
     text: bool = False  # holds token ids of shape (batch, length)
@@ -67,6 +68,7 @@ def describe(
     if not named:
         return None
     result = Batch(keys=tuple(k for k in (*named, *others) if not k.startswith("#")))
+    result.tensors = len(named)
     result.boundaries = tuple(k for k in BOUNDARY_KEYS if k in named or k in others)
     ids_key = _ids_key(named)
     if ids_key is None:

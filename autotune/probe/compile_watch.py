@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
+from .core import core
+from .redaction import clean
 from .wrapping import observe
 
 _graphs_before: int | None = None
@@ -12,6 +15,11 @@ _graphs_first: int | None = None
 _built = 0  # Triton kernels built or tuned since the last step
 _built_total = 0
 _steps_with = 0
+_MOST_REASONS = 60
+_reasons: dict[tuple[str, str, str], dict[str, Any]] = {}  # (kind, function, reason) -> record
+_told: dict[str, int] = {}  # graph breaks counted by reason
+_PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\S+?),? ')
+_taken: set[str] = set()  # compile ids whose reason is counted
 
 
 def install_triton(module: Any) -> None:
@@ -61,7 +69,64 @@ def counters() -> dict[str, float]:
         utils: Any = sys.modules["torch._dynamo.utils"]
         found["compiled_graphs"] = float(made)
         found["recompiles"] = float(made - (_graphs_first or 0))
-        found["graph_breaks"] = float(sum(utils.counters["graph_break"].values()))
+        found["graph_breaks"] = float(sum(_breaks(utils).values()))
     if _built_total:
         found["triton_builds"] = float(_built_total)
     return found
+
+
+def reasons() -> None:
+    """Send why functions were compiled again and where graphs broke, as torch keeps it."""
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    if utils is None:
+        return
+    changed: list[dict[str, Any]] = []
+    for metrics in getattr(utils, "get_compilation_metrics", list)():
+        # frame 3, compiled for the second time: "3/1" (with "_1" behind it when tracing began again)
+        number = str(getattr(metrics, "compile_id", None) or "")
+        attempt = number.rsplit("/", 1)[-1].split("_")[0]
+        if number in _taken or not attempt.isdigit() or int(attempt) == 0:
+            continue
+        if getattr(metrics, "is_forward", True) is False:
+            continue
+        _taken.add(number)
+        text = getattr(metrics, "recompile_reason", None) or "this torch does not keep the reason"
+        place = (str(metrics.co_name), str(metrics.co_filename), int(metrics.co_firstlineno or 0))
+        changed.append(_reason("recompile", place, text, 1))
+    for text, count in _breaks(utils).items():
+        found = _PLACE.search(str(text))
+        place = (found[3], found[1], int(found[2])) if found else ("", "", 0)
+        new = int(count) - _told.get(str(text), 0)
+        if new:
+            _told[str(text)] = int(count)
+            changed.append(_reason("graph-break", place, text, new))
+    for record in changed:
+        if record:
+            core.emit("compile_reason", record)
+
+
+def _breaks(utils: Any) -> dict[Any, int]:
+    """Graph breaks by reason; which counter holds them depends on the version of torch."""
+    tables = (utils.counters["graph_break"], utils.counters["unimplemented"])
+    return max(tables, key=lambda table: sum(table.values()))
+
+
+def _short(text: object) -> str:
+    """First line of a reason, without the numbers of the compiled versions it speaks of."""
+    lines = [line.strip(" -\t") for line in str(text).splitlines() if line.strip(" -\t")]
+    line = lines[0] if lines else ""
+    head, colon, rest = line.partition(": ")
+    return clean(rest if colon and "/" in head and head.replace("/", "").isdigit() else line, 300)
+
+
+def _reason(kind: str, place: tuple[str, str, int], text: object, count: int) -> dict[str, Any]:
+    key = (kind, place[0], _short(text))
+    if key not in _reasons:
+        if len(_reasons) >= _MOST_REASONS:
+            return {}
+        function, file, line = place
+        _reasons[key] = {
+            "kind": kind, "function": function, "file": file, "line": line, "reason": key[2], "count": 0,
+        }  # fmt: skip
+    _reasons[key]["count"] += count
+    return _reasons[key]

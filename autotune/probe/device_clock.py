@@ -9,6 +9,7 @@ from typing import Any
 
 from .core import core
 
+_WATCHED = 500  # steps of a watched run: it is read in stretches, and its file must not grow
 _events: deque[tuple[int, Any]] = deque(maxlen=512)
 
 
@@ -26,4 +27,5 @@ def collect() -> None:
     while len(_events) >= 2 and _events[1][1].query():
         _, before = _events.popleft()
         index, after = _events[0]
-        core.emit("device_step", {"index": index, "device_ms": round(before.elapsed_time(after), 4)})
+        if core.settings.mode != "watch" or index <= _WATCHED:
+            core.emit("device_step", {"index": index, "device_ms": round(before.elapsed_time(after), 4)})

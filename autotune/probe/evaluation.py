@@ -6,7 +6,6 @@ from time import perf_counter_ns
 from typing import Any
 
 from . import models
-from .core import core
 
 _begin_ns = 0
 _last_ns = 0
@@ -51,16 +50,7 @@ def over() -> None:
     global _begin_ns, _last_ns
     if not _begin_ns or _inside:
         return
-    from .steps import steps
+    from .hook_phases import phase
 
-    end = perf_counter_ns()
-    core.emit(
-        "phase",
-        {
-            "kind": "evaluation",
-            "start_s": _begin_ns / 1e9,
-            "duration_ms": round((end - _begin_ns) / 1e6, 3),
-        },
-    )
-    steps.tags.add("evaluation")
+    phase("evaluation", perf_counter_ns() - _begin_ns)
     _begin_ns = _last_ns = 0

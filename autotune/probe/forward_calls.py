@@ -6,12 +6,14 @@ is copied to the CPU in the background and read when it has arrived.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
-from . import batches, compile_watch, models, sites
+from . import batches, compile_watch, frames, models, origins, sites
 from .core import call_parity, core, hook
 
 _CALLS = 4  # training calls that are described
@@ -76,8 +78,35 @@ def _before(module: Any, args: Any, kwargs: Any) -> None:
         return
     _seen += 1
     if core.settings.full:
-        sites.record("model_call", _callee(module), frame=sys._getframe(1))
+        _record_call(module, args, kwargs, sys._getframe(1))
     _describe(torch, _bound(args, kwargs), kwargs)
+
+
+def _record_call(module: Any, args: Any, kwargs: Any, frame: Any) -> None:
+    """The call with its arguments; `whole`: it was given the batch as it left the loader."""
+    forward = models.class_of(models.unwrap(module)).forward
+    detail: dict[str, Any] = {}
+    user = frames.nearest_user(frames.caller(frame))
+    if user is not None:
+        node = origins.call_node(user.f_code.co_filename, frames.span_of(user.f_code, user.f_lasti))
+        if node is not None:
+            detail["whole"] = _whole(node, args)
+    sites.record("model_call", _callee(module), forward, args, kwargs, detail=detail, frame=frame)
+
+
+def _whole(node: Any, args: Any) -> bool:
+    """`model(**batch)`, or `model(batch)` when the batch holds no other tensor."""
+    from .steps import steps
+
+    if not isinstance(node, ast.Call):
+        return False
+    if not node.args:
+        return bool(node.keywords) and all(word.arg is None for word in node.keywords)
+    if len(node.args) != 1 or node.keywords or not isinstance(node.args[0], ast.Name):
+        return False
+    value = args[0] if len(args) == 1 else None
+    seen = steps.waiting[0] if steps.waiting else None
+    return isinstance(value, Mapping) or (seen is not None and seen.tensors == 1)
 
 
 @hook

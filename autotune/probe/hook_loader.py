@@ -20,6 +20,7 @@ _loader_of: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # iterator -> loa
 _records: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 _MOST_LENGTHS = 512
 _ENOUGH_LENGTHS = 128  # examples of packed rows
+_OWN = ("sampled", "waiting", "reported")  # of a loader's record: not for the file
 _PICKLE_BYTES = 64 << 20
 _PICKLE_S = 0.5
 
@@ -95,7 +96,7 @@ def _note(torch: Any, loader: Any, batch: batches.Batch | None) -> None:
     record = _records.get(loader)
     if record is None:
         record = _records[loader] = _describe(torch, loader, len(_records))
-        core.emit("loader", {k: v for k, v in record.items() if k not in ("sampled", "waiting")})
+        core.emit("loader", {k: v for k, v in record.items() if k not in _OWN})
     if batch is None or batch.row_lengths is None:
         return
     if batch.padding_side is not None and record["padding_side"] in (None, "none"):
@@ -110,7 +111,10 @@ def report() -> None:
     for record in list(_records.values()):
         record["example_lengths"] += [n for batch in record["waiting"] for n in batch.lengths]
         record["waiting"] = []
-        core.emit("loader", {k: v for k, v in record.items() if k not in ("sampled", "waiting")})
+        state = (len(record["example_lengths"]), record["padding_side"])
+        if record["reported"] != state:
+            record["reported"] = state
+            core.emit("loader", {k: v for k, v in record.items() if k not in _OWN})
 
 
 def _describe(torch: Any, loader: Any, number: int) -> dict[str, Any]:
@@ -137,6 +141,7 @@ def _describe(torch: Any, loader: Any, number: int) -> dict[str, Any]:
         "example_lengths": [],
         "sampled": 0,
         "waiting": [],
+        "reported": None,
         "site": _site_of.get(loader),
     }
 

@@ -15,6 +15,7 @@ _GC_WORTH_MS = 5.0
 _MOST_PHASES = 5000  # of one kind; then only long ones, so that a run of days stays readable
 _ALWAYS_NS = 1_000_000_000
 _written: dict[str, int] = {}
+spent_ms: dict[str, float] = {}  # in all phases of a kind, also those that are not written
 _saving = 0
 _gc_start = 0
 _in_collect = False
@@ -59,6 +60,9 @@ def phase(kind: str, elapsed_ns: int, tag: bool = True) -> None:
     """Something that ended now and took so long; `tag`: mark the running step with it."""
     from .steps import steps
 
+    if tag:
+        steps.tags.add(kind)
+    spent_ms[kind] = spent_ms.get(kind, 0.0) + elapsed_ns / 1e6
     _written[kind] = _written.get(kind, 0) + 1
     if _written[kind] > _MOST_PHASES and elapsed_ns < _ALWAYS_NS:
         return
@@ -67,8 +71,6 @@ def phase(kind: str, elapsed_ns: int, tag: bool = True) -> None:
         "phase",
         {"kind": kind, "start_s": (end - elapsed_ns) / 1e9, "duration_ms": round(elapsed_ns / 1e6, 3)},
     )
-    if tag:
-        steps.tags.add(kind)
 
 
 def _observe_save(owner: Any, name: str, callee: str, method: bool) -> None:

@@ -7,8 +7,9 @@ import sys
 from time import perf_counter_ns
 from typing import Any
 
-from . import frames, sites
+from . import finder, frames, sites
 from .core import core, hook
+from .hook_calls import count
 from .wrapping import _MARK, observe
 
 _METHODS = (
@@ -23,6 +24,15 @@ _METHODS = (
     "__format__",
     "__repr__",
 )
+# what moves whole batches to the device on behalf of a loop: (module, class or "", function)
+_LIBRARY_MOVES = (
+    ("accelerate.utils.operations", "", "send_to_device"),
+    ("transformers.tokenization_utils_base", "BatchEncoding", "to"),
+    ("transformers.trainer", "Trainer", "_prepare_inputs"),
+    ("lightning.fabric.utilities.apply_func", "", "move_data_to_device"),
+    ("lightning_fabric.utilities.apply_func", "", "move_data_to_device"),
+)
+_moving = 0
 reads = 0
 wait_ns = 0
 _inside = False
@@ -37,6 +47,35 @@ def install(torch: Any) -> None:
         for name in ("to", "cuda"):
             setattr(torch.Tensor, name, _mover(torch, name, getattr(torch.Tensor, name)))
         observe(torch.cuda, "synchronize", after=_synchronised)
+        for module, owner, name in _LIBRARY_MOVES:
+            finder.when_imported(module, _Movers(owner, name))
+
+
+class _Movers:
+    def __init__(self, owner: str, name: str) -> None:
+        self.owner = owner
+        self.name = name
+
+    def __call__(self, module: Any) -> None:
+        target = getattr(module, self.owner, None) if self.owner else module
+        if target is not None:
+            observe(target, self.name, before=_move_begins, after=_move_ended, failed=_move_over)
+
+
+def _move_begins(original: Any, args: Any, kwargs: Any) -> None:
+    global _moving
+    _moving += 1
+
+
+def _move_over() -> None:
+    global _moving
+    _moving = max(0, _moving - 1)
+
+
+def _move_ended(original: Any, args: Any, kwargs: Any, result: Any, elapsed_ns: int) -> None:
+    _move_over()
+    if not _moving and core.rank is not None:
+        count("to_device_ms", elapsed_ns / 1e6)
 
 
 def _reader(torch: Any, name: str, original: Any) -> Any:
@@ -82,6 +121,8 @@ def _moved(name: str, before: Any, after: Any, kwargs: Any, frame: Any, elapsed_
     if target == "cpu":
         _note(name, before, frame, elapsed_ns)
         return
+    if not _moving:
+        count("to_device_ms", elapsed_ns / 1e6)
     detail = {
         "device": target,
         "elements": before.numel(),

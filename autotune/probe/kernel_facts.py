@@ -12,6 +12,8 @@ import sys
 from importlib import metadata
 from typing import Any
 
+from . import hub_facts
+
 # function -> (role, package imported, distribution)
 _FLA, _CONV, _MAMBA = "flash-linear-attention", "causal-conv1d", "mamba-ssm"
 FUNCTIONS: dict[str, tuple[str, str, str]] = {
@@ -34,6 +36,7 @@ def collect(model: Any) -> list[dict[str, Any]]:
     """One entry per known function in the files that define the model's layers."""
     files = {type(module).__module__ for module in model.modules()}
     found: dict[str, dict[str, Any]] = {}
+    off = _config_says_no(model)
     for file in sorted(files):
         module = sys.modules.get(file)
         if module is None or file.startswith("torch."):
@@ -41,13 +44,23 @@ def collect(model: Any) -> list[dict[str, Any]]:
         for own_name, value in list(module.__dict__.items()):
             function = _kernel_name(value) or (own_name if own_name in FUNCTIONS else None)
             if function is not None and function not in found:
-                found[function] = _entry(function, value, module)
+                found[function] = _entry(function, value, module, off)
     for module in model.modules():
         for function in FUNCTIONS:
             if function not in found and function in module.__dict__:
                 home = sys.modules.get(type(module).__module__)
-                found[function] = _entry(function, module.__dict__[function], home)
+                found[function] = _entry(function, module.__dict__[function], home, off)
     return list(found.values())
+
+
+def _config_says_no(model: Any) -> bool:
+    """A setting such as `use_mamba_kernels: false` in the model's configuration."""
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        values = getattr(config, "__dict__", None) or {}
+        if any("use" in key and "kernel" in key and value is False for key, value in values.items()):
+            return True
+    return False
 
 
 def _kernel_name(value: Any) -> str | None:
@@ -58,7 +71,7 @@ def _kernel_name(value: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _entry(name: str, value: Any, module: Any) -> dict[str, Any]:
+def _entry(name: str, value: Any, module: Any, off: bool) -> dict[str, Any]:
     cells = _wrapped(value)
     package = str(cells.get("package", name))
     role, package, distribution = FUNCTIONS.get(name, ("other", package, package))
@@ -80,7 +93,9 @@ def _entry(name: str, value: Any, module: Any) -> dict[str, Any]:
     if not fast:
         error = import_error(package)
         if error is None:
-            entry["reason"] = "version"
+            entry["reason"] = "switched-off" if off else "version"
+        elif error == "" and hub_facts.switched_off() and importlib.util.find_spec("kernels") is not None:
+            entry["reason"] = "switched-off"  # the hub would have brought it
         elif error == "":
             entry["reason"] = "absent"
         else:

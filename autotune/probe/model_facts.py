@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from . import kernel_facts, models
+from . import hub_facts, kernel_facts, models
 
 _CONV_OR_STATE = ("hybrid_override_pattern", "layers_block_type", "layer_types", "block_types")
 
@@ -39,6 +39,7 @@ def collect(torch: Any, root: Any) -> dict[str, Any]:
         ),
         "lora": any("lora_" in name for name, _ in root.named_parameters()),
         "kernels": kernel_facts.collect(root),
+        **hub_facts.collect(root),
     }
     head_dim = _number(text, "head_dim")
     if head_dim is None and facts["hidden_size"] and facts["attention_heads"]:

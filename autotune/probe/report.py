@@ -26,12 +26,12 @@ from . import (
 from .core import core
 from .steps import steps
 
-_EVERY = 16  # steps between reports of what grows
 _DESCENTS = 3  # levels of wrappers below which the called model is looked for
 
 
 def at_boundary(index: int, window_began: bool, done: bool) -> None:
-    """`index` steps have ended; `done`: the job is stopped right after this.
+    """`index` steps have ended; `window_began`: or a stretch of a watched run is over; `done`: the job is
+    stopped right after this.
 
     Inside a window nothing is reported besides the steps, so that no timed step pays for it.
     """
@@ -47,7 +47,7 @@ def at_boundary(index: int, window_began: bool, done: bool) -> None:
         environment.report()
     if done:
         _recipe()
-    if index in (1, 2) or window_began or done or (index % _EVERY == 0 and core.settings.mode == "watch"):
+    if index in (1, 2) or window_began or done:
         growing()
 
 
@@ -95,6 +95,7 @@ def growing() -> None:
     memory()
     hook_loader.report()
     sites.report_counts()
+    compile_watch.reasons()
     values = {**hook_calls.counts, **compile_watch.counters()}
     reads: Any = sys.modules.get(f"{__package__}.hook_reads")
     if reads is not None:

@@ -31,6 +31,7 @@ class Settings:
     fingerprint_files: tuple[str, ...] = ()
     user_roots: tuple[str, ...] = ()
     max_trace_events: int = 3_000_000
+    segment_s: float = 0.5  # first length of the stretches of a watched run
 
     @property
     def raw(self) -> str:

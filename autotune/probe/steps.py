@@ -13,12 +13,23 @@ from time import perf_counter_ns
 from typing import Any
 from weakref import WeakSet
 
-from . import checkpoint_facts, compile_watch, device_clock, forward_calls, sharding_facts, tracing, windows
+from . import (
+    checkpoint_facts,
+    compile_watch,
+    device_clock,
+    forward_calls,
+    segments,
+    sharding_facts,
+    tracing,
+    windows,
+)
 from .batches import Batch
 from .core import call_parity, core
 
-_WATCHED_WHOLE = 2000  # steps of a watched run that are all written
-_WATCHED_EVERY = 20  # after them every so-many-th one
+WATCHED_WHOLE = 500  # steps of a watched run that are all written
+_WATCHED_EVERY = 20  # after them every so-many-th one; every second of these after each _WATCHED_SAMPLE
+_WATCHED_SAMPLE = 2000
+_MOST_ODD = 5000  # steps that stand out
 _STANDS_OUT = 1.5  # and those longer than this times the median
 _NO_LOADER_STEPS = 2  # after so many steps without a loader's batch the model's calls are counted
 
@@ -43,6 +54,9 @@ class Steps:
         self._fetch_ratio: deque[tuple[int, int]] = deque(maxlen=6)
         self._backward_depth = 0
         self._without_loader = 0
+        self._before_backward_ns = 0
+        self._every = _WATCHED_EVERY
+        self._sampled = self._odd = 0
 
     def activity(self) -> None:
         """Something of the training loop happens: the first step begins no later than here."""
@@ -68,6 +82,8 @@ class Steps:
             return False
         self.close_if_over()
         self.activity()
+        if not self.backwards and not self._before_backward_ns:
+            self._before_backward_ns = perf_counter_ns() - self.begin_ns
         return True
 
     def backward_ended(self, completed: bool) -> bool:
@@ -172,18 +188,33 @@ class Steps:
         self._hook_ns_before = hook_ns
         self.tags.clear()
         self.backwards = self.optimizer_calls = self.optimizer_ns = self.loader_ns = self.fetched = 0
+        stretch_over = False
+        if core.settings.mode == "watch":
+            step["before_backward_ms"] = self._before_backward_ns / 1e6
+            stretch_over = segments.step_ended(step, previous_end / 1e9)
+            del step["before_backward_ms"]
+        self._before_backward_ns = 0
         if self._worth_writing(tags, (end - previous_end) / 1e9):
             core.emit("step", step)
         device_clock.mark(sys.modules["torch"], self.index)
         call_parity("step_end", self.index)
         if not last:
-            windows.boundary(self.index, (end - previous_end) / 1e9, tags, step["micro_batches"])
+            duration_s = (end - previous_end) / 1e9
+            windows.boundary(self.index, duration_s, tags, step["micro_batches"], stretch_over)
+        elif core.settings.mode == "watch":
+            segments.finish(self.index, end / 1e9)
 
     def _worth_writing(self, tags: set[str], duration_s: float) -> bool:
         """All steps; over a long watch a sample and what stands out, so the file does not grow for days."""
-        if core.settings.mode != "watch" or self.index <= _WATCHED_WHOLE or tags:
+        if core.settings.mode != "watch" or self.index <= WATCHED_WHOLE:
             return True
-        return self.index % _WATCHED_EVERY == 0 or duration_s > _STANDS_OUT * windows.typical_s()
+        if self.index % self._every == 0:
+            self._sampled += 1
+            if self._sampled % _WATCHED_SAMPLE == 0:
+                self._every *= 2
+            return True
+        self._odd += bool(tags) or duration_s > _STANDS_OUT * windows.typical_s()
+        return self._odd <= _MOST_ODD and (bool(tags) or duration_s > _STANDS_OUT * windows.typical_s())
 
     def _batches_of_step(self) -> list[Batch]:
         """One fetched batch per backward; all that were fetched when the job takes several per backward."""

@@ -49,8 +49,13 @@ def tags(index: int) -> set[str]:
     return set()
 
 
-def boundary(index: int, duration_s: float, step_tags: set[str], micro_batches: int) -> None:
-    """Called once at the end of every step, in the thread that trains."""
+def boundary(
+    index: int, duration_s: float, step_tags: set[str], micro_batches: int, stretch_over: bool = False
+) -> None:
+    """Called once at the end of every step, in the thread that trains.
+
+    `stretch_over`: a stretch of a watched run ended with it.
+    """
     mode = core.settings.mode
     if "first" not in step_tags:
         _recent.append(duration_s)
@@ -62,7 +67,7 @@ def boundary(index: int, duration_s: float, step_tags: set[str], micro_batches: 
     progress.show(index, last, tags(index), typical_s())
     from . import report
 
-    report.at_boundary(index, len(_marked) > marked, done=index == last)
+    report.at_boundary(index, len(_marked) > marked or stretch_over, done=index == last)
     core.sink.flush()
     if index == last and index >= 1 and core.settings.mode != "parity":
         _mark("done", index)

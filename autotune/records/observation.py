@@ -87,6 +87,11 @@ class ModelRecord(Record):
     compiled: bool = False
     lora: bool = False
     kernels: list[LayerKernel] = Field(default_factory=list)
+    hub_kernels_asked: bool | None = None  # the job asked transformers for kernels from the hub
+    hub_kernel_layers: int | None = None  # layers that may take one
+    hub_kernels_replaced: int | None = None  # layers that run one
+    # why none runs: absent | switched-off | no-layer | forward-only | no-kernel
+    hub_kernels_reason: str | None = None
 
 
 class ForwardRecord(Record):
@@ -222,6 +227,44 @@ class PhaseRecord(Record):
     duration_ms: float
 
 
+class SegmentRecord(Record):
+    """A stretch of steps of a watched run. Pauses of steps with a tag are kept apart from the others."""
+
+    first_step: int
+    last_step: int
+    start_s: float  # clock of the steps
+    end_s: float
+    steps: int  # without a tag; the figures below are theirs
+    total_ms: float
+    median_ms: float | None = None
+    p95_ms: float | None = None
+    longest_ms: float | None = None
+    tokens: float | None = None
+    real_tokens: float | None = None
+    loader_wait_ms: float | None = None
+    optimizer_ms: float | None = None
+    before_backward_ms: float | None = None  # from a step's begin to its first backward, on the host
+    interrupted_steps: int = 0
+    interrupted_ms: float = 0.0
+    checkpoint_ms: float = 0.0
+    evaluation_ms: float = 0.0
+    gc_ms: float = 0.0
+    log_ms: float = 0.0
+    host_rss_bytes: int | None = None  # at the end
+    device_allocated_bytes: int | None = None
+
+
+class CompileReason(Record):
+    """Why torch.compile compiled a function again, or broke a graph."""
+
+    kind: Literal["recompile", "graph-break"]
+    function: str  # empty when torch does not tell
+    file: str
+    line: int
+    reason: str
+    count: int
+
+
 class GuardRecord(Record):
     """Something of the user's that was kept from change."""
 
@@ -289,6 +332,8 @@ class RankObservation(Record):
     flags: FlagsRecord | None = None
     recipe: RecipeRecord | None = None
     phases: list[PhaseRecord] = Field(default_factory=list)
+    segments: list[SegmentRecord] = Field(default_factory=list)  # of a watched run
+    compile_reasons: list[CompileReason] = Field(default_factory=list)
     parity: ParityRecord | None = None
     trace_file: str | None = None  # relative to the launch folder
     traced_steps: int = 0
@@ -314,6 +359,7 @@ class Observation(Document):
     sites: list[Site] = Field(default_factory=list)
     guards: list[GuardRecord] = Field(default_factory=list)
     device_samples: list[DeviceSample] = Field(default_factory=list)
+    launcher: str | None = None  # program that starts the ranks, as the command says
     trainer_kind: str | None = None
     carrier: str | None = None
     epochs_planned: float | None = None

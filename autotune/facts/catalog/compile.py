@@ -8,6 +8,14 @@ FACTS = (
     Fact("compile.recompiles", "int", "count", "Recompilations after the first step", "probe"),
     Fact("compile.graph_breaks", "int", "count", "Graph breaks", "probe"),
     Fact(
+        "compile.recompile_reasons",
+        "list",
+        "",
+        "Why functions were compiled again",
+        "probe",
+    ),
+    Fact("compile.graph_break_reasons", "list", "", "Why graphs broke", "probe"),
+    Fact(
         "compile.jit_steps_frac",
         "float",
         "frac",

@@ -135,6 +135,14 @@ FACTS = (
     ),
     Fact("kernels.hub_kernels_inert", "bool", "", "Hub kernels were asked for and do not run", "probe"),
     Fact(
+        "kernels.hub_kernels_reason",
+        "str",
+        "",
+        "Why no hub kernel runs although they were asked for",
+        "probe",
+        choices=("absent", "switched-off", "no-layer", "forward-only", "no-kernel"),
+    ),
+    Fact(
         "kernels.hub_kernels_asked", "bool", "", "The job asks transformers for kernels from the hub", "probe"
     ),
     Fact(

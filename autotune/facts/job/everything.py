@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.facts.job.calls import call_facts
+from autotune.facts.job.causes import cause_facts
 from autotune.facts.job.data import data_facts
 from autotune.facts.job.machine import debug_facts, device_facts, environment_facts, memory_facts
 from autotune.facts.job.model import (
@@ -48,6 +49,7 @@ def job_facts(sheet: SheetBuilder, observation: Observation) -> None:
     sync_facts(sheet, observation)
     pause_facts(sheet, observation)
     stall_facts(sheet, observation)
+    cause_facts(sheet, observation)
     call_facts(sheet, observation)
     package_facts(sheet, lead.environment)
     switch_facts(sheet, lead)
