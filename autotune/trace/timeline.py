@@ -104,23 +104,21 @@ def _thread_rows(context: Context) -> list[_Rows]:
 
 
 def _named_threads(threads: Any, regions: I64, length: I64) -> list[tuple[str, int]]:
-    """Threads by time in ops; the first with forward work is the main one, the first with backward work its
-    partner, and both stand first."""
-    spent = np.bincount(threads, weights=length)
-    names: dict[str, int] = {}
-    others: list[int] = []
-    for thread in np.argsort(-spent, kind="stable").tolist():
-        mine = threads == thread
-        if not mine.any():
-            continue
-        time = np.bincount(regions[mine], weights=length[mine], minlength=len(Region))
-        backward = time[Region.BACKWARD] + time[Region.RECOMPUTE] > 0.5 * time.sum()
-        name = "CPU, backward thread" if backward else "CPU, main thread"
-        if name in names:
-            others.append(thread)
-        else:
-            names[name] = thread
-    known = sorted(names.items(), reverse=True)
+    """Names of the threads: the main one (where most forward work runs), the one that runs the backward pass
+    alone, then all others by time in ops. On a CPU the main thread runs both."""
+    table = np.zeros((int(threads.max()) + 1, len(Region)))
+    np.add.at(table, (threads, regions), length)
+    order = [
+        thread for thread in np.argsort(-table.sum(axis=1), kind="stable").tolist() if table[thread].any()
+    ]
+    main = int(table[:, Region.FORWARD].argmax()) if table[:, Region.FORWARD].any() else None
+    backward = table[:, [Region.BACKWARD, Region.RECOMPUTE]].sum(axis=1)
+    alone = next((t for t in order if t != main and backward[t] > 0.5 * table[t].sum()), None)
+    if main is None:
+        main = next((thread for thread in order if thread != alone), None)
+    named = [("CPU, main thread", main), ("CPU, backward thread", alone)]
+    known = [(name, thread) for name, thread in named if thread is not None]
+    others = [thread for thread in order if thread not in (main, alone)]
     return [*known, *((f"CPU, thread {number}", thread) for number, thread in enumerate(others, 3))]
 
 

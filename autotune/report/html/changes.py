@@ -1,4 +1,4 @@
-"""What each finding's fix would change, as diffs. The edits are made once more in memory; nothing is written."""
+"""What each finding's fix would change, as diffs. The edits are made again in memory; nothing is written."""
 
 from __future__ import annotations
 

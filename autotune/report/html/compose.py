@@ -22,9 +22,9 @@ from autotune.report.html.view import Page
 _SECTIONS = (
     ladder.section,
     split.section,
+    timeline.section,
     findings.section,
     trials.section,
-    timeline.section,
     tables.section,
     batches.section,
     device.section,

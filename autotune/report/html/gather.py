@@ -31,6 +31,15 @@ class Side:
     diagnosis: Diagnosis | None
     observation: Observation | None
     traces: TraceSummary | None
+    picture: TracePicture | None = None
+
+
+@dataclass(frozen=True)
+class Other:
+    """What a run's traces are held against: the summary and, where it is kept, the trace itself."""
+
+    traces: TraceSummary
+    trace_file: Path | None
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,6 @@ class Material:
     card: RunRecord
     before: Side
     after: Side | None
-    picture: TracePicture | None
     ladder: Ladder | None
     verdicts: list[tuple[str, Verdict]]
     changes: dict[str, Change] = field(default_factory=dict)  # rule -> its edits
@@ -57,7 +65,7 @@ class Material:
         return self.before.diagnosis
 
 
-def gather(run: Path, *, named: str = "", against: TraceSummary | None = None) -> Material:
+def gather(run: Path, *, named: str = "", against: Other | None = None) -> Material:
     """Everything of a run; `against` is the other side of the trace tables. Raises InputError without a
     diagnosis."""
     from autotune.report.html.changes import changes_of, kept_change_of
@@ -65,19 +73,19 @@ def gather(run: Path, *, named: str = "", against: TraceSummary | None = None) -
     card = read_record(run / "run.json", RunRecord)
     diagnosis = read_record(run / "diagnosis.json", Diagnosis)
     home = run if card.kind == "trace" else run / "launches" / "observe"
-    before = _side("as it was", home, diagnosis)
-    ladder = _maybe(run / "ladder.json", Ladder)
     notes: list[str] = []
-    after = _after(run, ladder)
+    name = "before" if against is not None else "as it was"
+    before = _side(name, home, diagnosis, _draw(trace_file_of(run), notes))
+    ladder = _maybe(run / "ladder.json", Ladder)
+    after = _after(run, ladder, notes)
     if against is not None:
-        after = Side(name=against.ranks[0].file.name, diagnosis=None, observation=None, traces=against)
+        after = Side("after", None, None, against.traces, _draw(against.trace_file, notes))
     return Material(
         run=run.name,
         named=named,
         card=card,
         before=before,
         after=after,
-        picture=_picture(card, home, before, notes),
         ladder=ladder,
         verdicts=_verdicts(run),
         changes=changes_of(diagnosis, before.observation),
@@ -87,16 +95,17 @@ def gather(run: Path, *, named: str = "", against: TraceSummary | None = None) -
     )
 
 
-def _side(name: str, home: Path, diagnosis: Diagnosis | None) -> Side:
+def _side(name: str, home: Path, diagnosis: Diagnosis | None, picture: TracePicture | None) -> Side:
     return Side(
         name=name,
         diagnosis=diagnosis,
         observation=_maybe(home / "observation.json", Observation),
         traces=_maybe(home / "trace_summary.json", TraceSummary),
+        picture=picture,
     )
 
 
-def _after(run: Path, ladder: Ladder | None) -> Side | None:
+def _after(run: Path, ladder: Ladder | None, notes: list[str]) -> Side | None:
     """The last look at the job with its kept changes."""
     if ladder is None or len(ladder.rungs) < 2:
         return None
@@ -104,7 +113,8 @@ def _after(run: Path, ladder: Ladder | None) -> Side | None:
     if not looks:
         return None
     home = looks[-1].parent
-    return _side("with the kept changes", home, _maybe(home / "diagnosis.json", Diagnosis))
+    diagnosis = _maybe(home / "diagnosis.json", Diagnosis)
+    return _side("with the kept changes", home, diagnosis, _draw(_launch_trace(home), notes))
 
 
 def _verdicts(run: Path) -> list[tuple[str, Verdict]]:
@@ -114,20 +124,29 @@ def _verdicts(run: Path) -> list[tuple[str, Verdict]]:
     return [(path.parent.name, read_record(path, Verdict)) for path in paths]
 
 
-def _picture(card: RunRecord, home: Path, before: Side, notes: list[str]) -> TracePicture | None:
-    """Drawn from the kept trace of the lowest rank; a trace that is gone leaves nothing to draw."""
-    if card.kind == "trace":
-        named = {Path(path).name: Path(path) for path in card.traces}
-        first = before.traces.ranks[0].file.name if before.traces is not None else None
-        path = named.get(first or "", Path(card.traces[0]) if card.traces else None)
-    else:
-        ranks = before.observation.ranks if before.observation is not None else []
-        files = [rank.trace_file for rank in sorted(ranks, key=lambda r: r.rank) if rank.trace_file]
-        path = home / files[0] if files else None
+def trace_file_of(run: Path) -> Path | None:
+    """The trace of the lowest rank behind a run; None when none was recorded."""
+    card = read_record(run / "run.json", RunRecord)
+    if card.kind == "job":
+        return _launch_trace(run / "launches" / "observe")
+    summary = _maybe(run / "trace_summary.json", TraceSummary)
+    named = {Path(path).name: Path(path) for path in card.traces}
+    first = summary.ranks[0].file.name if summary is not None else ""
+    return named.get(first) or next(iter(named.values()), None)
+
+
+def _launch_trace(home: Path) -> Path | None:
+    observation = _maybe(home / "observation.json", Observation)
+    ranks = sorted(observation.ranks, key=lambda rank: rank.rank) if observation is not None else []
+    return next((home / rank.trace_file for rank in ranks if rank.trace_file), None)
+
+
+def _draw(path: Path | None, notes: list[str]) -> TracePicture | None:
+    """A trace as boxes; one that is gone, or broken, leaves a note."""
     if path is None:
         return None
     if not path.exists():
-        notes.append("the recorded trace is not kept any more, so its timeline is not drawn")
+        notes.append(f"the trace {path.name} is not kept any more, so its timeline is not drawn")
         return None
     from autotune.data import data_dir
     from autotune.trace.timeline import picture_of

@@ -11,7 +11,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from autotune.report.html.theme import swaps, variables
+from autotune.report.html.theme import PALETTE, swaps, variables
 from autotune.report.html.view import Figure, Page
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -72,11 +72,9 @@ def _policy(scripts: list[str]) -> str:
 
 
 def _style() -> str:
-    return (
-        _asset("page.css")
-        .replace("/*light*/", variables(dark=False))
-        .replace("/*dark*/", variables(dark=True))
-    )
+    keys = "".join(f".key.{name}{{--key:var(--{name})}}" for name in PALETTE)
+    text = _asset("page.css")
+    return keys + text.replace("/*light*/", variables(dark=False)).replace("/*dark*/", variables(dark=True))
 
 
 def _asset(name: str) -> str:

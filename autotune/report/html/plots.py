@@ -37,6 +37,7 @@ class Lanes:
 
     timeline: Timeline
     colours: dict[str, str]
+    scale_ms: float  # length of the axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ class Span:
     name: str
     start: float
     end: float
+    colour: str = "band"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,4 +120,41 @@ class Ratios:
     x_title: str
 
 
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One entry of a legend."""
+
+    name: str
+    colour: str
+    style: Literal["box", "line", "dashed", "points", "dotted"]
+
+
 Plot = StackedBars | Lanes | Panels | Columns | Ratios
+
+
+def legend(plot: Plot) -> list[Key]:
+    """What the colours of a figure mean; empty when there is nothing to tell apart."""
+    keys: dict[str, Key] = {}
+    match plot:
+        case StackedBars():
+            keys = {part.name: Key(part.name, part.colour, "box") for part in plot.parts}
+        case Lanes():
+            keys = {kind: Key(kind, colour, "box") for kind, colour in plot.colours.items()}
+        case Panels():
+            for panel in plot.panels:
+                for curve in panel.curves:
+                    style = "line" if curve.style == "steps" else curve.style
+                    keys[curve.name] = Key(curve.name, curve.colour, style)
+            if len(keys) == 1:
+                keys = {}
+            for span in plot.spans:
+                keys[span.name] = Key(span.name, span.colour, "box")
+            for panel in plot.panels:
+                keys |= {level.name: Key(level.name, level.colour, "dotted") for level in panel.levels}
+        case Columns():
+            keys = {name: Key(name, colour, "box") for name, colour, _ in plot.series}
+            if len(keys) == 1:
+                keys = {}
+        case Ratios():
+            keys = {}
+    return list(keys.values())

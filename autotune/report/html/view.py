@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from autotune.report.html.plots import Plot
+from autotune.report.html.plots import Key, Plot, legend
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,11 @@ class Figure:
     data: Table
     note: str = ""
     kind: Literal["figure"] = "figure"
+
+    @property
+    def keys(self) -> list[Key]:
+        """The legend."""
+        return legend(self.plot)
 
 
 @dataclass(frozen=True, slots=True)

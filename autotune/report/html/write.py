@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.records.trace import TraceSummary
+from autotune.report.html.gather import Other
 
 
-def write_html(run: Path, target: Path, *, named: str = "", against: TraceSummary | None = None) -> int:
+def write_html(run: Path, target: Path, *, named: str = "", against: Other | None = None) -> int:
     """Write the page of a run and return its size in bytes. Raises InputError without plotly or a diagnosis,
     FilesError when the file cannot be written."""
     from autotune.report.html.compose import compose

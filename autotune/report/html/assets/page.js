@@ -35,7 +35,6 @@
           if (/^x/.test(key)) layout[key].nticks = 5;
         }
       }
-      if (layout.legend) layout.legend.font = { ...layout.legend.font, size: 11 };
       layout.margin = { ...layout.margin, r: 8 };
       layout.dragmode = false;
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.report.html.figures.base import axis, layout, plain, wrapped
+from autotune.report.html.figures.base import axis, layout, plain, row_labels, rows_axis
 from autotune.report.html.plots import Columns, StackedBars
 from autotune.report.html.theme import light
 
@@ -15,12 +15,13 @@ def stacked(plot: StackedBars) -> Any:
     """One horizontal bar per row; text inside where it fits."""
     import plotly.graph_objects as go
 
-    rows = [wrapped(row, 26) for row in plot.rows]
+    rows = list(range(len(plot.rows)))
     longest = max((sum(part.values[at] for part in plot.parts) for at in range(len(rows))), default=0.0)
     figure = go.Figure()
     for part in plot.parts:
         figure.add_bar(
             y=rows,
+            width=0.5,
             x=part.values,
             orientation="h",
             name=plain(part.name),
@@ -40,15 +41,15 @@ def stacked(plot: StackedBars) -> Any:
             customdata=part.texts,
             hovertemplate=f"{plain(part.name)}: %{{customdata}}<extra></extra>",
         )
-    legend_rows = 1 + len(plot.parts) // 4
     share = {"tickformat": ".0%", "range": [0, 1.001]} if plot.share else {}
+    named = len(rows) > 1
     figure.update_layout(
         layout(
-            70 + 44 * len(rows) + 24 * legend_rows,
+            58 + (62 if named else 44) * len(rows),
             barmode="stack",
-            uniformtext={"mode": "hide", "minsize": 11},
             xaxis=axis(plot.unit, **share),
-            yaxis=axis("", autorange="reversed", showgrid=False, showticklabels=len(rows) > 1),
+            yaxis=rows_axis(len(rows), top=0.75 if named else 0.5),
+            annotations=row_labels(plot.rows, 0.3) if named else [],
         )
     )
     return figure
@@ -77,7 +78,6 @@ def columns(plot: Columns) -> Any:
             300,
             bargap=0,
             barmode="group",
-            showlegend=len(plot.series) > 1,
             xaxis=axis(plot.x_title, showgrid=False),
             yaxis=axis(plot.y_title),
         )

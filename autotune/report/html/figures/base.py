@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from autotune.report.html.theme import light
@@ -15,14 +17,43 @@ def plain(text: str) -> str:
     return html.escape(text, quote=False).replace("%{", "%&#8203;{")
 
 
-def wrapped(text: str, width: int = 34, most: int = 3) -> str:
-    """A label on a few lines, escaped."""
-    import textwrap
-
+def wrapped(text: str, width: int = 44, most: int = 2) -> str:
+    """A label on a few lines that fit a phone, escaped."""
     lines = textwrap.wrap(text, width) or [""]
     if len(lines) > most:
         lines = [*lines[: most - 1], lines[most - 1][: width - 1] + "…"]
     return "<br>".join(plain(line) for line in lines)
+
+
+def row_labels(names: Sequence[str], above: float, *, width: int = 44, most: int = 2) -> list[dict[str, Any]]:
+    """The name of each row over its bar: a column of names beside the plot would take half of a phone."""
+    return [
+        {
+            "text": wrapped(name, width, most),
+            "xref": "paper",
+            "x": 0,
+            "xanchor": "left",
+            "align": "left",
+            "yref": "y",
+            "y": at - above,
+            "yanchor": "bottom",
+            "showarrow": False,
+            "font": {"size": 12, "color": light("ink")},
+        }
+        for at, name in enumerate(names)
+    ]
+
+
+def rows_axis(count: int, *, top: float = 0.7, bottom: float = 0.5) -> dict[str, Any]:
+    """The axis across rows that lie at 0, 1, 2, ... from top to bottom."""
+    return axis(
+        "",
+        range=[count - 1 + bottom, -top],
+        showticklabels=False,
+        showgrid=False,
+        zeroline=False,
+        showline=False,
+    )
 
 
 def layout(height: int, **more: Any) -> dict[str, Any]:
@@ -40,17 +71,7 @@ def layout(height: int, **more: Any) -> dict[str, Any]:
             "font": {"family": FONT, "size": 13, "color": light("ink")},
             "align": "left",
         },
-        "legend": {
-            "orientation": "h",
-            "traceorder": "normal",
-            "x": 0,
-            "xanchor": "left",
-            "y": 1,
-            "yanchor": "bottom",
-            "font": {"size": 12, "color": light("ink")},
-            "itemclick": False,
-            "itemdoubleclick": False,
-        },
+        "showlegend": False,
         "dragmode": False,
         "bargap": 0.35,
     }

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.records.timeline import TimeBox
-from autotune.report.html.figures.base import axis, layout, plain, wrapped
+from autotune.report.html.figures.base import axis, layout, plain, row_labels, rows_axis
 from autotune.report.html.plots import Lanes
 from autotune.report.html.theme import light
 from autotune.report.html.words import kernel_name, milliseconds, percent, plural
 
-_HEIGHT = 0.86  # of a lane that is fully covered
+_HEIGHT = 0.56  # of a lane that is fully covered
 
 
 def lanes(plot: Lanes) -> Any:
@@ -40,27 +40,21 @@ def lanes(plot: Lanes) -> Any:
             customdata=[_told(box) for _, box in boxes],
             hovertemplate="%{customdata}<extra></extra>",
         )
-    names = [wrapped(lane.name, 22) for lane in timeline.lanes]
+    names = [f"{lane.name}, {percent(lane.busy_frac)} covered" for lane in timeline.lanes]
     figure.update_layout(
         layout(
-            110 + 40 * len(names),
+            60 + 54 * len(names),
             barmode="overlay",
             bargap=0,
             dragmode="zoom",
             xaxis=axis(
                 f"{unit} from the start of the window (profiled)",
-                range=[0, timeline.window_ms * scale],
+                range=[0, plot.scale_ms * scale],
                 fixedrange=False,
                 showgrid=True,
             ),
-            yaxis=axis(
-                "",
-                tickvals=list(range(len(names))),
-                ticktext=names,
-                range=[len(names) - 0.45, -0.55],
-                showgrid=False,
-                zeroline=False,
-            ),
+            yaxis=rows_axis(len(names), top=0.62, bottom=0.35),
+            annotations=row_labels(names, _HEIGHT / 2 + 0.02, width=58, most=1),
         )
     )
     return figure

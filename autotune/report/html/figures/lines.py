@@ -19,50 +19,35 @@ def panels(plot: Panels) -> Any:
     count = len(plot.panels)
     height = _ALONE if count == 1 else _PANEL * count
     figure = make_subplots(rows=count, cols=1, shared_xaxes=True, vertical_spacing=min(0.08, 0.25 / count))
-    named: set[str] = set()
     for row, panel in enumerate(plot.panels, 1):
         for curve in panel.curves:
-            figure.add_trace(_trace(curve, panel, shown=curve.name not in named), row=row, col=1)
-            named.add(curve.name)
+            figure.add_trace(_trace(curve, panel), row=row, col=1)
         for level in panel.levels:
             figure.add_hline(
                 y=level.y,
                 row=row,
                 col=1,
                 line={"color": light(level.colour), "width": 1.5, "dash": "dot"},
-                annotation={
-                    "text": plain(level.name),
-                    "font": {"size": 12, "color": light(level.colour)},
-                    "bgcolor": light("surface"),
-                    "borderpad": 1,
-                },
-                annotation_position="top left",
             )
         figure.update_yaxes(_y_axis(panel), row=row, col=1)
     for span in plot.spans:
         for row in range(1, count + 1):
-            label = (
-                {"text": plain(span.name), "font": {"size": 11, "color": light("muted")}}
-                if row == 1
-                else None
-            )
             figure.add_vrect(
                 x0=span.start,
                 x1=span.end,
                 row=row,
                 col=1,
-                fillcolor=light("band"),
+                fillcolor=light(span.colour),
                 line={"width": 0},
                 layer="below",
-                **({"annotation": label, "annotation_position": "bottom left"} if label else {}),
             )
     figure.update_xaxes(axis("", showgrid=False))
     figure.update_xaxes(axis(plot.x_title, showgrid=False), row=count, col=1)
-    figure.update_layout(layout(height + 60, showlegend=len(named) > 1, hovermode="x"))
+    figure.update_layout(layout(height + 60, hovermode="x"))
     return figure
 
 
-def _trace(curve: Curve, panel: Panel, *, shown: bool) -> Any:
+def _trace(curve: Curve, panel: Panel) -> Any:
     import plotly.graph_objects as go
 
     few = len(curve.x) <= 60
@@ -74,8 +59,6 @@ def _trace(curve: Curve, panel: Panel, *, shown: bool) -> Any:
         y=curve.y,
         name=plain(curve.name),
         mode=mode,
-        showlegend=shown,
-        legendgroup=plain(curve.name),
         line={
             "color": light(curve.colour),
             "width": 2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from autotune.report.html.figures.base import axis, layout, wrapped
+from autotune.report.html.figures.base import axis, layout, row_labels, rows_axis
 from autotune.report.html.plots import Ratios
 from autotune.report.html.theme import light
 
@@ -32,7 +32,7 @@ def ratios(plot: Ratios) -> Any:
         if row.points:
             figure.add_scatter(
                 x=row.points,
-                y=[at + 0.22] * len(row.points),
+                y=[at + 0.2] * len(row.points),
                 mode="markers",
                 marker={"color": light(row.colour), "size": 7, "symbol": "circle-open", "line": {"width": 2}},
                 hovertemplate="pair %{x:.3f}x<extra></extra>",
@@ -41,12 +41,19 @@ def ratios(plot: Ratios) -> Any:
             figure.add_scatter(
                 x=[row.ratio],
                 y=[at],
-                mode="markers+text",
-                text=[f"{row.ratio:.2f}x"],
-                textposition="top center",
-                textfont={"color": light("ink"), "size": 13},
+                mode="markers",
                 marker={"color": light(row.colour), "size": 12, "symbol": "diamond"},
                 hovertemplate="%{x:.3f}x<extra></extra>",
+            )
+            figure.add_scatter(
+                x=[max([row.ratio, *row.points, *(row.interval or ())])],
+                y=[at],
+                mode="text",
+                text=[f"  {row.ratio:.2f}x"],
+                textposition="middle right",
+                textfont={"color": light("ink"), "size": 13},
+                cliponaxis=False,
+                hoverinfo="skip",
             )
     low, high = min(values), max(values)
     ticks = ticks_between(low, high)
@@ -54,23 +61,16 @@ def ratios(plot: Ratios) -> Any:
     figure.add_vline(x=1, line={"color": light("muted"), "width": 1.5, "dash": "dot"})
     figure.update_layout(
         layout(
-            70 + 64 * len(plot.rows),
-            showlegend=False,
+            60 + 84 * len(plot.rows),
             xaxis=axis(
                 plot.x_title,
                 type="log",
                 tickvals=ticks,
                 ticktext=[f"{tick:g}x" for tick in ticks],
-                range=[math.log10(low) - room, math.log10(high) + room],
+                range=[math.log10(low) - room, math.log10(high) + 2.2 * room],
             ),
-            yaxis=axis(
-                "",
-                tickvals=list(range(len(plot.rows))),
-                ticktext=[wrapped(row.name, 30) for row in plot.rows],
-                range=[len(plot.rows) - 0.4, -0.6],
-                showgrid=False,
-                zeroline=False,
-            ),
+            yaxis=rows_axis(len(plot.rows), top=0.75, bottom=0.45),
+            annotations=[*figure.layout.annotations, *row_labels([row.name for row in plot.rows], 0.3)],
         )
     )
     return figure

@@ -8,6 +8,7 @@ from itertools import pairwise
 from autotune.records.observation import DeviceSample, Observation
 from autotune.report.html.gather import Material
 from autotune.report.html.plots import Curve, Level, Panel, Panels, Span
+from autotune.report.html.sections.steps import WINDOWS, window_span
 from autotune.report.html.view import Block, Figure, Note, Section, Table
 from autotune.report.html.words import amount, number_of, percent, plural
 
@@ -131,9 +132,8 @@ def _spans(observation: Observation, start: float) -> list[Span]:
         return []
     windows = sorted(observation.ranks[0].windows, key=lambda window: window.synced_s)
     last = max(sample.at_s for sample in observation.device_samples)
-    names = {"timing": "timed", "profile": "profiler on"}
     return [
-        Span(names[one.name], one.synced_s - start, next_.synced_s - start)
+        window_span(one.name, one.synced_s - start, next_.synced_s - start)
         for one, next_ in pairwise(windows)
-        if one.name in names and start <= one.synced_s < next_.synced_s <= last
+        if one.name in WINDOWS and start <= one.synced_s < next_.synced_s <= last
     ]

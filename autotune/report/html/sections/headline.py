@@ -6,7 +6,8 @@ import shlex
 from typing import Literal
 
 from autotune.records.ladder import Ladder
-from autotune.report.html.gather import Material
+from autotune.records.trace import RankTrace
+from autotune.report.html.gather import Material, Side
 from autotune.report.html.view import Tile
 from autotune.report.html.words import amount, hours, milliseconds, number_of, percent, plural, text_of
 from autotune.report.ladder import headline
@@ -93,13 +94,9 @@ def _device_tiles(material: Material) -> list[Tile]:
         found.append(Tile("MFU", percent(mfu), "of peak FLOP/s"))
     if busy is not None:
         found.append(Tile("GPU busy", percent(busy), "of an unprofiled step"))
-    rank = material.before.traces.ranks[0] if material.before.traces is not None else None
+    rank = _rank(material.before)
     if rank is not None and rank.gpu is not None and busy is None:
-        share = 1 - rank.gpu.idle_frac
-        found.append(Tile("GPU busy", percent(share), "of the profiled run"))
-        found.append(
-            Tile("GPU kernels", f"{rank.tables.gpu_kernel_count:,}", _median(rank.tables.median_kernel_us))
-        )
+        found += _trace_tiles(rank, _rank(material.after))
     peak, whole = number_of(facts, "memory.peak_reserved_gib"), number_of(facts, "memory.device_gib")
     if peak is not None:
         detail = f"of {amount(whole)} GiB at the peak" if whole is not None else "at the peak"
@@ -107,8 +104,31 @@ def _device_tiles(material: Material) -> list[Tile]:
     return found
 
 
-def _median(value: float | None) -> str:
-    return f"median {amount(value)} µs" if value is not None else ""
+def _rank(side: Side | None) -> RankTrace | None:
+    return (
+        side.traces.ranks[0] if side is not None and side.traces is not None and side.traces.ranks else None
+    )
+
+
+def _trace_tiles(before: RankTrace, after: RankTrace | None) -> list[Tile]:
+    """Figures of a saved trace, or of a pair of them; times of the profiled run."""
+    ranks = [rank for rank in (before, after) if rank is not None and rank.gpu is not None]
+    busy = [milliseconds(rank.gpu.busy_ms) for rank in ranks if rank.gpu is not None]
+    share = [percent(1 - rank.gpu.idle_frac) for rank in ranks if rank.gpu is not None]
+    kernels = [f"{rank.tables.gpu_kernel_count:,}" for rank in ranks]
+    medians = [rank.tables.median_kernel_us for rank in ranks]
+    known = [f"{amount(value)} µs" for value in medians if value is not None]
+    calls = [f"{rank.tables.cpu_calls:,}" for rank in ranks]
+    return [
+        Tile("GPU busy", _then(share), "of the profiled run"),
+        Tile("GPU busy time", _then(busy), "profiled"),
+        Tile("GPU kernels", _then(kernels), f"median {_then(known)}" if len(known) == len(ranks) else ""),
+        Tile("CPU op calls", _then(calls), "nested ones counted each"),
+    ]
+
+
+def _then(values: list[str]) -> str:
+    return " → ".join(values)
 
 
 def footer(material: Material) -> list[str]:

@@ -23,7 +23,8 @@ def section(material: Material) -> Section | None:
     """None when nothing about memory was recorded."""
     facts = material.diagnosis.facts
     blocks: list[Block] = []
-    curve = material.picture.memory if material.picture is not None else None
+    picture = material.before.picture
+    curve = picture.memory if picture is not None else None
     if curve is not None and len(curve.points) > 1:
         blocks.append(_figure(curve, number_of(facts, "memory.device_gib")))
     rows = [

@@ -13,6 +13,7 @@ from autotune.report.html.words import milliseconds, number_of, plural
 _COLOURS = ("blue", "orange", "green", "purple", "pink", "teal", "gold", "gray")
 _RANKS = len(_COLOURS)
 _ROWS = 200
+WINDOWS = {"timing": ("timed", "band"), "profile": ("profiler on", "tint")}
 
 
 def section(material: Material) -> Section | None:
@@ -74,13 +75,18 @@ def section(material: Material) -> Section | None:
 
 def profiled_spans(rank: RankObservation) -> list[Span]:
     """Where the profiler ran and where steps were timed, in step numbers."""
-    names = {"timing": "timed", "profile": "profiler on"}
     spans = []
     windows = sorted(rank.windows, key=lambda window: window.begins_after)
     for at, window in enumerate(windows):
-        if window.name not in names:
+        if window.name not in WINDOWS:
             continue
         end = windows[at + 1].begins_after if at + 1 < len(windows) else rank.steps[-1].index
         if end > window.begins_after:
-            spans.append(Span(names[window.name], window.begins_after + 0.5, end + 0.5))
+            spans.append(window_span(window.name, window.begins_after + 0.5, end + 0.5))
     return spans
+
+
+def window_span(window: str, start: float, end: float) -> Span:
+    """A window of the observer as a stretch of an axis."""
+    name, colour = WINDOWS[window]
+    return Span(name, start, end, colour)

@@ -8,6 +8,7 @@ from autotune.report.html.plots import Lanes
 from autotune.report.html.view import Block, Figure, Section, Table
 from autotune.report.html.words import kernel_name, milliseconds, percent, plural
 
+_SAME_SCALE = 12.0
 _COLOURS = {
     "forward": "blue",
     "backward": "purple",
@@ -31,20 +32,32 @@ _COLOURS = {
 
 def section(material: Material) -> Section | None:
     """None without a kept trace."""
-    picture = material.picture
-    if picture is None or picture.step is None:
+    sides = [side for side in (material.before, material.after) if side is not None]
+    drawn = [(side, side.picture.step) for side in sides if side.picture is not None and side.picture.step]
+    if not drawn:
         return None
-    blocks: list[Block] = [_figure("timeline", "One step", picture.step)]
-    if picture.closer is not None:
-        blocks.append(_figure("timeline-closer", "A closer look", picture.closer, closer=True))
+    longest = max(step.window_ms for _, step in drawn)
+    blocks: list[Block] = []
+    for number, (side, step) in enumerate(drawn):
+        head = "One step" if len(drawn) == 1 else f"One step, {side.name}"
+        # Steps of one job on one scale, as long as the shorter can still be seen.
+        scale = longest if longest < _SAME_SCALE * step.window_ms else step.window_ms
+        blocks.append(_figure(f"timeline-{number}" if number else "timeline", head, step, scale))
+    for number, (side, _) in enumerate(drawn):
+        closer = side.picture.closer if side.picture is not None else None
+        if closer is not None:
+            head = "A closer look" if len(drawn) == 1 else f"A closer look, {side.name}"
+            name = f"timeline-closer-{number}" if number else "timeline-closer"
+            blocks.append(_figure(name, head, closer, closer.window_ms, closer=True))
     lead = (
-        "A box is work close together; its height shows how much of it is really covered, so thin boxes are "
-        "many short pieces with gaps. Times are of the profiled run."
+        "A box is work close together; its height shows how much of it is really covered, so low boxes are "
+        "many short pieces with gaps. Times are of the profiled run. Drag across a stretch to enlarge it, "
+        "double-click to go back."
     )
     return Section("timeline", "Timeline", blocks, lead)
 
 
-def _figure(name: str, title: str, timeline: Timeline, *, closer: bool = False) -> Figure:
+def _figure(name: str, title: str, timeline: Timeline, scale_ms: float, *, closer: bool = False) -> Figure:
     kinds = list(dict.fromkeys(box.kind for lane in timeline.lanes for box in lane.boxes))
     length = milliseconds(timeline.window_ms)
     if closer:
@@ -73,7 +86,7 @@ def _figure(name: str, title: str, timeline: Timeline, *, closer: bool = False) 
         name,
         f"{title}: {length}",
         f"Timeline of {length} with one lane for each CPU thread and GPU stream. {said}.",
-        Lanes(timeline, {kind: _COLOURS.get(kind, "gray") for kind in kinds}),
+        Lanes(timeline, {kind: _COLOURS.get(kind, "gray") for kind in kinds}, scale_ms),
         Table("Lanes", ["lane", "covered", "events", "longest stretch"], rows, frozenset({1, 2})),
         note,
     )
