@@ -1,0 +1,141 @@
+"""The terminal report: one screen, 80 columns, no colour, nothing claimed that is not known."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from recorded_runs import finding, value
+
+from autotune.cli.main import run
+from autotune.records.facts import FactSheet
+from autotune.records.findings import Diagnosis
+from autotune.report.figures import best_ratio, figures, matrix_unit_frac, step_bar
+from autotune.report.ladder import render_ladder
+from autotune.report.sources import sources_of
+from autotune.report.terminal import render_diagnosis
+from autotune.report.wrapping import duration
+from autotune.store import read_record
+
+
+def _diagnosis(folder: Path) -> Diagnosis:
+    return read_record(folder / "diagnosis.json", Diagnosis)
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("kind", ["from_trace", "from_job"])
+def test_it_is_plain_and_narrow(kind: str, full: bool, request: pytest.FixtureRequest) -> None:
+    text = render_diagnosis(_diagnosis(request.getfixturevalue(kind)), full=full, price_per_gpu_hour=3.0)
+    assert "\x1b" not in text
+    long = [line for line in text.splitlines() if len(line) > 80 and not re.search(r"\S{70}", line)]
+    assert long == []
+
+
+def test_the_first_sentence_names_cost_cause_and_worth(from_trace: Path) -> None:
+    head = render_diagnosis(_diagnosis(from_trace)).split("\n\n")[0].replace("\n", " ")
+    assert head.startswith("The GPU waits for the CPU 71 % of the profiled step because linear-attention")
+    assert "worth up to 3.7x" in head
+
+
+def test_utilisation_stands_next_to_real_use(from_job: Path) -> None:
+    text = " ".join(" ".join(figures(FactSheet(facts=_diagnosis(from_job).facts), [], None)).split())
+    assert "nvidia-smi says 99 % utilisation" in text
+    assert "GPU busy 42 % of the step, tensor cores" in text and "6 % of the peak FLOP/s (MFU)" in text
+
+
+def test_figures_that_are_not_known_are_not_shown(from_trace: Path) -> None:
+    text = "\n".join(figures(FactSheet(facts=_diagnosis(from_trace).facts), [], 2.0))
+    assert "nvidia-smi" not in text and "MFU" not in text and "whole job" not in text and "cost" not in text
+    assert figures(FactSheet(facts={}), [], None) == [] and step_bar(FactSheet(facts={})) == []
+
+
+def test_hours_and_cost_before_and_at_best(from_job: Path) -> None:
+    diagnosis = _diagnosis(from_job)
+    best = best_ratio(diagnosis.findings)
+    assert best is not None
+    text = " ".join(" ".join(figures(FactSheet(facts=diagnosis.facts), diagnosis.findings, 2.5)).split())
+    assert "26 h 00 min projected (3 epochs)" in text
+    assert f"{duration(26 / best)} at best" in text
+    assert f"260.00 (4 GPUs at 2.5 an hour each); {260 / best:.2f} at best" in text
+
+
+def test_a_price_without_a_gpu_costs_nothing_and_says_so(from_job: Path) -> None:
+    facts = {**_diagnosis(from_job).facts, "run.has_gpu": value(False)}
+    assert any("the job uses no GPU" in line for line in figures(FactSheet(facts=facts), [], 2.5))
+
+
+def test_the_ladder_tells_the_measured_cost(from_job: Path) -> None:
+    ladder = sources_of(from_job).ladder
+    assert ladder is not None
+    text = render_ladder(ladder, price_per_hour=10.0)
+    assert "whole job: 26 h 00 min -> 13 h 00 min projected" in text
+    assert "cost: 260.00 -> 130.00 at 10 an hour for all GPUs" in text
+
+
+@pytest.mark.parametrize("busy", [0.0, 0.004, 0.31, 0.999, 1.0])
+def test_the_bar_is_full_for_every_split(busy: float) -> None:
+    facts = FactSheet(
+        facts={
+            "launch.gpu_busy_frac": value(busy),
+            "data.loader_wait_frac": value(0.2),
+            "comm.exposed_frac": value(0.1),
+            "kernels.gemm_frac": value(0.3),
+            "attention.gpu_frac": value(0.01),
+            "kernels.elementwise_frac": value(0.4),
+        }
+    )
+    bar = re.search(r"\[(.*)\]", step_bar(facts)[1])
+    assert bar is not None and len(bar[1]) == 60 and " " not in bar[1]
+
+
+def test_kinds_of_work_that_overlap_are_not_split() -> None:
+    facts = FactSheet(
+        facts={
+            "launch.gpu_busy_frac": value(0.8),
+            "kernels.gemm_frac": value(0.7),
+            "kernels.elementwise_frac": value(0.6),
+        }
+    )
+    assert "GPU computing 80 %" in " ".join(step_bar(facts))
+
+
+def test_tensor_cores_need_known_formats() -> None:
+    known = {"kernels.gemm_frac": value(0.5)}
+    assert matrix_unit_frac(FactSheet(facts=known)) is None
+    half = {**known, "precision.fp32_gemm_frac": value(0.4)}
+    assert matrix_unit_frac(FactSheet(facts=half)) == pytest.approx(0.3)
+    attending = {**half, "attention.backend": value("flash"), "attention.gpu_frac": value(0.1)}
+    assert matrix_unit_frac(FactSheet(facts=attending)) == pytest.approx(0.4)
+
+
+def test_saved_traces_lead_to_the_job_not_to_apply(from_trace: Path) -> None:
+    text = render_diagnosis(_diagnosis(from_trace), job=False)
+    assert "autotune apply" not in text
+    assert "next: autotune analyze -- COMMAND" in text
+
+
+def test_what_is_undecided_says_what_decides_it_and_full_names_the_rules(from_trace: Path) -> None:
+    diagnosis = _diagnosis(from_trace)
+    short, full = render_diagnosis(diagnosis), render_diagnosis(diagnosis, full=True)
+    assert f"Could not be decided ({len(diagnosis.undecided)})" in short
+    assert "run the job under autotune analyze" in short
+    assert "data/loader-stall" not in short and "data/loader-stall" in full
+    assert len(full.splitlines()) > 1.5 * len(short.splitlines())
+
+
+def test_symptoms_take_two_lines(from_trace: Path) -> None:
+    text = render_diagnosis(_diagnosis(from_trace))
+    assert "launch/launch-bound: a symptom of kernels/linear-attention-fallback" in text
+
+
+def test_a_finding_without_anything_but_a_title_is_shown(from_trace: Path) -> None:
+    bare = _diagnosis(from_trace).model_copy(update={"findings": [finding("Only a title", "")]})
+    assert "Only a title" in render_diagnosis(bare)
+
+
+def test_trace_points_to_the_timeline(from_trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from recorded_runs import TRACE
+
+    assert run(["trace", str(TRACE), "--rows", "1"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(f"open {TRACE} in ui.perfetto.dev (it stays local)")
