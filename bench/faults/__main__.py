@@ -1,0 +1,92 @@
+"""The fault bench: does autotune name what was planted, and is it silent on healthy jobs?
+
+python -m bench.faults                      the jobs that a CPU can show
+python -m bench.faults --gpu                all of them, on a GPU
+python -m bench.faults --only 'healthy-*'   some of them
+python -m bench.faults --fix                the whole loop, and the share of the slowdown recovered
+python -m bench.faults --write-docs         docs/diagnosis.md from the first and the latest score
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import shlex
+import sys
+from pathlib import Path
+
+from bench.faults.cases import Case, load_cases
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.faults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", action="append", metavar="GLOB", help="these jobs only (repeatable)")
+    parser.add_argument("--gpu", action="store_true", help="also the faults that only a GPU shows")
+    parser.add_argument("--fix", action="store_true", help="run `autotune optimize` on the sick jobs")
+    parser.add_argument("--steps", type=int, default=8, help="timed steps of each job (default 8)")
+    parser.add_argument("--max-minutes", type=float, default=6.0, help="of one job with --fix (default 6)")
+    parser.add_argument("--work", type=Path, default=Path("runs/faults"), help="folder of jobs and runs")
+    parser.add_argument("--save", metavar="NAME", help="keep the score as scores/NAME.json")
+    parser.add_argument("--write-docs", action="store_true", help="only write docs/diagnosis.md")
+    parser.add_argument("--list", action="store_true", help="only list the jobs")
+    parser.add_argument("--json", action="store_true", help="answers, marks and totals as JSON")
+    return parser.parse_args()
+
+
+def chosen(args: argparse.Namespace) -> list[Case]:
+    """The jobs asked for. A name that matches nothing is an error."""
+    cases = [case for case in load_cases() if args.gpu or case.needs == "cpu"]
+    if not args.only:
+        return cases
+    picked = [case for case in cases if any(fnmatch.fnmatch(case.id, glob) for glob in args.only)]
+    if not picked:
+        raise SystemExit(f"no job is called {' or '.join(args.only)}; --list shows them (--gpu: all)")
+    return picked
+
+
+def main() -> None:
+    args = options()
+    if args.write_docs:
+        from bench.faults.docs import write_docs
+
+        print(write_docs())
+        return
+    cases = chosen(args)
+    if args.list:
+        for case in cases:
+            print(f"{case.id:38} {case.needs}  {case.family:12} {case.title}")
+        return
+    if args.fix:
+        from bench.faults.fix import fix_all
+
+        fix_all([case for case in cases if not case.healthy], args)
+        return
+    from bench.faults import report, scores
+    from bench.faults.analyse import analyse
+
+    answers = []
+    for number, case in enumerate(cases, 1):
+        answers.append(analyse(case, args.work.resolve() / case.id, args.steps))
+        said = answers[-1]
+        named = said.findings[0].rule if said.findings else said.failure[:80] or "nothing"
+        print(f"{number}/{len(cases)} {case.id}: {named} ({said.seconds:.0f} s)", file=sys.stderr, flush=True)
+        if args.save:
+            scores.write(args.save, answers, "python -m bench.faults " + shlex.join(sys.argv[1:]))
+    marks, totals = scores.judge(cases, answers, scores.load_causes())
+    if args.json:
+        print(
+            json.dumps(
+                {"answers": [a.to_json() for a in answers], "totals": report.totals_json(totals)}, indent=1
+            )
+        )
+    else:
+        print(report.terminal(marks, totals))
+
+
+if __name__ == "__main__":
+    main()

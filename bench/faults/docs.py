@@ -1,0 +1,118 @@
+"""docs/diagnosis.md: what is planted, what it costs, and what the first and the latest score found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+
+from bench.faults import report, scores
+from bench.faults.cases import HERE, load_cases
+from bench.faults.measure import MEASURED
+from bench.faults.score import Mark
+
+FIX = HERE / "scores" / "fix.json"
+
+INTRODUCTION = """# Diagnosis: the score
+
+`bench/faults/` holds small real training jobs: references written well, the same with one inefficiency
+planted, some with two or three, and healthy ones. What is planted, and what autotune is expected to say,
+was written from knowledge of training alone, without looking at autotune's rules, and frozen before the
+first score. Each slug of a cause was matched to rules by their titles afterwards
+(`bench/faults/causes.yaml`). Repairs of jobs that would not run are listed in `bench/faults/CHANGES.md`.
+
+* **named**: a finding above `info` states the planted cause (or an alternative declared beforehand).
+* **first**: the first finding above `info` does.
+* **place**: such a finding points at the planted line.
+* **false alarms**: every other finding above `info`.
+
+This page is written by `python -m bench.faults --write-docs`.
+"""
+
+
+def write_docs() -> Path:
+    """Write the page from the stored scores and the table of measured costs."""
+    cases = load_cases()
+    causes = scores.load_causes()
+    parts = [INTRODUCTION]
+    judged: dict[str, dict[str, Mark]] = {}
+    for name, title in (("first", "First score"), ("latest", "Latest score")):
+        path = scores.SCORES / f"{name}.json"
+        if not path.exists():
+            continue
+        heading, answers = scores.read(path)
+        marks, totals = scores.judge(cases, answers, causes)
+        judged[name] = {m.case.id: m for m in marks}
+        parts.append(f"## {title}\n\n`{heading['command']}`, {heading['when']}, {heading['machine']}.\n")
+        parts.append("\n".join(f"* {line}" for line in report.summary(totals)) + "\n")
+    measured = yaml.safe_load(MEASURED.read_text())
+    newest = judged.get("latest") or judged.get("first") or {}
+    first = judged.get("first", {})
+    parts += [_sick(cases, measured, first, newest), _healthy(cases, first, newest)]
+    if FIX.exists():
+        parts.append(_fixes(json.loads(FIX.read_text())))
+    report.DOCS.write_text("\n".join(parts))
+    return report.DOCS
+
+
+def _sick(cases, measured, first, newest):  # type: ignore[no-untyped-def]
+    lines = [
+        "## Planted faults\n",
+        "Slowdown: of a step, sick against healthy, without autotune (`bench/faults/measured.yaml`).",
+        "A fault of memory or correctness need not be slow. Two words: the first score, then the latest.\n",
+        "| job | planted | slowdown | first | named | place | false alarms |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for case in cases:
+        if case.healthy:
+            continue
+        cost = measured.get(case.id)
+        slow = f"{cost['slowdown']:.2f}x" if cost else "GPU" if case.needs == "gpu" else "-"
+        slow = slow if case.sick == "time" else f"{slow} ({case.sick})"
+        old, new = first.get(case.id), newest.get(case.id)
+        if new is None:
+            lines.append(f"| {case.id} | {case.title} | {slow} | not run | not run | | |")
+            continue
+        change = _change(old and ("yes" if old.first else "no"), "yes" if new.first else "no")
+        named = _change(old and report.first_named(old), report.first_named(new))
+        place = {True: "yes", False: "no", None: "-"}[new.pointed]
+        alarms = ", ".join(f"`{said.rule}`" for said in new.false_alarms) or "-"
+        lines.append(f"| {case.id} | {case.title} | {slow} | {change} | {named} | {place} | {alarms} |")
+    return "\n".join(lines) + "\n"
+
+
+def _healthy(cases, first, newest):  # type: ignore[no-untyped-def]
+    lines = ["## Healthy jobs\n", "| job | what it is | first score | latest score |", "|---|---|---|---|"]
+    for case in cases:
+        if case.healthy and case.id in newest:
+            said = [_alarms(table.get(case.id)) for table in (first, newest)]
+            lines.append(f"| {case.id} | {case.title} | {said[0]} | {said[1]} |")
+    return "\n".join(lines) + "\n"
+
+
+def _alarms(m: Mark | None) -> str:
+    if m is None:
+        return "not run"
+    return ", ".join(f"`{said.rule}`" for said in m.false_alarms) or "silent"
+
+
+def _change(old: str | None, new: str) -> str:
+    return new if old is None or old == new else f"{old} → {new}"
+
+
+def _fixes(document: dict[str, object]) -> str:
+    lines = [
+        "## Repairs\n",
+        f"`{document['command']}`: the share of the planted slowdown that `autotune optimize` recovered.\n",
+        "| job | slowdown | kept changes | faster | recovered | parity |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in document["jobs"]:  # type: ignore[attr-defined]
+        share = report.percent(row["recovered"])
+        kept = ", ".join(f"`{rule}`" for rule in row["kept"]) or "none"
+        ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}x"
+        lines.append(
+            f"| {row['case']} | {row['slowdown']:.2f}x | {kept} | {ratio} | {share} | {row['parity']} |"
+        )
+    return "\n".join(lines) + "\n"

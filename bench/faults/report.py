@@ -1,0 +1,70 @@
+"""The table of a score on the terminal, and docs/diagnosis.md."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.faults.score import Mark, Totals
+
+DOCS = Path(__file__).parents[2] / "docs" / "diagnosis.md"
+
+
+def percent(share: float | None) -> str:
+    """A share as text; a dash where nothing counted."""
+    return "-" if share is None else f"{100 * share:.0f} %"
+
+
+def rows(marks: list[Mark]) -> list[tuple[str, str, str, str, str, str]]:
+    """id, first, named, place, false alarms, seconds."""
+    out = []
+    for m in marks:
+        if m.case.healthy:
+            first = named = place = ""
+        else:
+            first = "yes" if m.first else "no"
+            named = first_named(m)
+            place = {True: "yes", False: "no", None: "-"}[m.pointed]
+        alarms = ", ".join(said.rule for said in m.false_alarms) or "-"
+        if m.answer.failure and not m.answer.findings:
+            alarms = "failed: " + m.answer.failure.splitlines()[-1][:60]
+        out.append((m.case.id, first, named, place, alarms, f"{m.answer.seconds:.0f}"))
+    return out
+
+
+def first_named(m: Mark) -> str:
+    """`yes` or `no`; for pairs how many of the causes."""
+    if m.planted == 1:
+        return "yes" if m.all_named else "no"
+    return f"{m.named} of {m.planted}"
+
+
+def summary(totals: Totals) -> list[str]:
+    """The sentences under a table."""
+    return [
+        f"single faults: {totals.single_named} of {totals.single} named ({percent(totals.recall)}), "
+        f"{totals.single_first} named first ({percent(totals.first_share)})",
+        f"pairs and triples: {totals.pair_causes_named} of {totals.pair_causes} causes named, "
+        f"{totals.pairs_first} of {totals.pairs} jobs with one of them first",
+        f"false alarms on sick jobs: {totals.false_alarms}",
+        f"healthy jobs: {totals.healthy_clean} of {totals.healthy} without a finding, "
+        f"{totals.healthy_findings} findings in all",
+        f"time: {totals.seconds / 60:.1f} min",
+    ]
+
+
+def terminal(marks: list[Mark], totals: Totals) -> str:
+    """Table and totals as text."""
+    head = ("job", "first", "named", "place", "false alarms", "s")
+    table = [head, *rows(marks)]
+    widths = [max(len(row[n]) for row in table) for n in range(len(head))]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]
+    return "\n".join([*lines, "", *summary(totals)])
+
+
+def totals_json(totals: Totals) -> dict[str, object]:
+    """The totals with both shares."""
+    return {**asdict(totals), "recall": totals.recall, "first_share": totals.first_share}

@@ -1,0 +1,142 @@
+"""The fault bench: its data are sound, every edit applies once, and the score counts what it says."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench.faults import report, scores  # noqa: E402
+from bench.faults.analyse import Answer, Said, evidence_lines  # noqa: E402
+from bench.faults.cases import Case, Edit, edited_sources, load_cases  # noqa: E402
+from bench.faults.measure import MEASURED  # noqa: E402
+from bench.faults.score import mark, total  # noqa: E402
+
+CASES = load_cases()
+SICK = [case for case in CASES if not case.healthy]
+CAUSES = {"eager-attention": ["attention/a"], "padding": ["batching/p"], "loader": ["input/l"]}
+
+
+def test_the_bench_is_as_large_as_it_says():
+    singles = [case for case in SICK if len(case.slugs) == 1]
+    assert len(singles) >= 44
+    assert sum(case.needs == "cpu" for case in singles) >= 34
+    assert sum(len(case.slugs) > 1 for case in SICK) >= 6
+    assert sum(case.healthy for case in CASES) >= 10
+    assert len({case.id for case in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_the_job_is_python_and_complete(case):
+    for name, text in edited_sources(case).items():
+        ast.parse(text, name)
+    assert case.needs in ("cpu", "gpu")
+    assert case.sick in ("time", "memory", "correctness")
+    if not case.healthy:
+        assert case.cause and case.fix
+        assert case.edits or case.env or case.files or case.absent or case.args
+    if len(case.slugs) == 1:
+        assert case.does and case.named_by
+        shown = evidence_lines(case) or [x for x in (*case.env, *case.files) if case.named_by in x]
+        assert shown or case.absent
+
+
+def test_an_edit_that_no_longer_applies_is_an_error():
+    with pytest.raises(ValueError, match="applies 0 times"):
+        edited_sources(Case("x", "dense", "x", edits=(Edit("no such text", ""),)))
+    with pytest.raises(ValueError, match=r"applies \d+ times"):
+        edited_sources(Case("x", "dense", "x", edits=(Edit("args", ""),)))
+
+
+def test_every_cpu_fault_was_seen_to_cost_something():
+    import yaml
+
+    measured = yaml.safe_load(MEASURED.read_text())
+    for case in SICK:
+        if case.needs == "cpu" and case.sick == "time":
+            assert measured[case.id]["slowdown"] >= 1.02, case.id
+        if case.needs == "cpu" and case.sick == "memory":
+            assert measured[case.id]["memory_ratio"] >= 1.02, case.id
+
+
+def said(rule, severity="high", *places):
+    return Said(rule, rule, severity, None, tuple(places))
+
+
+def answer(case, *findings, failure="", lines=()):
+    return Answer(case.id, 10.0, 0, "", "", findings, failure, lines)
+
+
+ONE = Case("one", "dense", "one", slugs=("eager-attention",), also=("padding",), cause="x", fix="x")
+TWO = Case("two", "dense", "two", slugs=("eager-attention", "padding"), cause="x", fix="x")
+FINE = Case("fine", "dense", "fine")
+
+
+def test_first_named_and_false_alarms():
+    m = mark(ONE, answer(ONE, said("input/l"), said("attention/a"), said("x/y", "info")), CAUSES)
+    assert (m.first, m.named, [f.rule for f in m.false_alarms]) == (False, 1, ["input/l"])
+    m = mark(ONE, answer(ONE, said("x/y", "info"), said("attention/a", "low")), CAUSES)
+    assert (m.first, m.named, m.false_alarms) == (True, 1, ())
+
+
+def test_info_names_nothing_and_an_alternative_names():
+    m = mark(ONE, answer(ONE, said("attention/a", "info")), CAUSES)
+    assert (m.first, m.named) == (False, 0)
+    m = mark(ONE, answer(ONE, said("batching/p", "medium")), CAUSES)
+    assert (m.first, m.named, m.false_alarms) == (True, 1, ())
+
+
+def test_each_cause_of_a_pair_counts():
+    m = mark(TWO, answer(TWO, said("batching/p")), CAUSES)
+    assert (m.first, m.named, m.planted, m.all_named) == (True, 1, 2, False)
+
+
+def test_the_place_is_compared_by_lines():
+    lines = ("dense.py:40",)
+    m = mark(ONE, answer(ONE, said("attention/a", "high", "dense.py:38-41"), lines=lines), CAUSES)
+    assert m.pointed is True
+    m = mark(ONE, answer(ONE, said("attention/a", "high", "dense.py:41-44"), lines=lines), CAUSES)
+    assert m.pointed is False
+    m = mark(ONE, answer(ONE, said("input/l", "high", "dense.py:40-40"), lines=lines), CAUSES)
+    assert m.pointed is None
+
+
+def test_totals():
+    marks = [
+        mark(ONE, answer(ONE, said("attention/a")), CAUSES),
+        mark(ONE, answer(ONE, said("input/l")), CAUSES),
+        mark(ONE, answer(ONE, failure="it crashed"), CAUSES),
+        mark(TWO, answer(TWO, said("batching/p"), said("attention/a")), CAUSES),
+        mark(FINE, answer(FINE, said("x/y", "info")), CAUSES),
+        mark(FINE, answer(FINE, said("x/y", "low")), CAUSES),
+        mark(FINE, answer(FINE, failure="it crashed"), CAUSES),
+    ]
+    t = total(marks)
+    assert (t.single, t.single_named, t.single_first) == (3, 1, 1)
+    assert (t.pair_causes, t.pair_causes_named, t.pairs, t.pairs_first) == (2, 2, 1, 1)
+    assert (t.false_alarms, t.healthy, t.healthy_clean, t.healthy_findings) == (1, 3, 1, 1)
+    assert t.recall == pytest.approx(1 / 3)
+    assert t.seconds == 70.0
+    assert "1 of 3 named (33 %)" in report.summary(t)[0]
+
+
+def test_every_slug_has_its_rules_listed():
+    causes = scores.load_causes()
+    slugs = {slug for case in SICK for slug in (*case.slugs, *case.also)}
+    assert slugs == set(causes)
+
+
+def test_stored_scores_can_be_judged_again():
+    stored = sorted(scores.SCORES.glob("*.json"))
+    for path in stored:
+        if path.name.startswith("fix"):
+            continue
+        heading, answers = scores.read(path)
+        assert answers and heading["machine"] and heading["command"]
+        marks, totals = scores.judge(CASES, answers, scores.load_causes())
+        assert len(marks) == totals.single + totals.pairs + totals.healthy
