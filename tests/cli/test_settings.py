@@ -145,3 +145,15 @@ def test_a_broken_file_stops_verbs_but_not_help(
     assert "autotune.toml:1:" in capsys.readouterr().err
     assert run(["analyze", "--help"]) == 0 and run(["explain", "config-broken"]) == 0
     assert run(["completion", "bash"]) == 0 and run(["--help"]) == 0
+
+
+def test_every_key_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert [key for key in KEYS if f"`{key}`" not in page.partition("## Keys")[2]] == []
+
+
+def test_the_documented_example_is_accepted(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    _write(tmp_path, page.partition("```toml\n")[2].partition("```")[0])
+    found = load_settings(tmp_path)
+    assert found.for_verb("verify")["min_pairs"] == 4 and found.severity["optimizer/not-fused"].value == "low"
