@@ -78,6 +78,7 @@ def settings(spec: LaunchSpec) -> dict[str, object]:
         "seed": spec.seed,
         "deterministic": spec.deterministic,
         "isolation": spec.isolation,
+        "full_precision": spec.full_precision,
         "protect": spec.guarded,
         "protected_roots": protected_roots(spec),
         "allow_write": [str(p) for p in spec.allow_write],

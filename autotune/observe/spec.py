@@ -34,6 +34,8 @@ class LaunchSpec:
     """Parity mode: switch torch to deterministic algorithms where it has them."""
     isolation: bool = False
     """Parity mode: run the isolation test on the first packed batch."""
+    full_precision: bool = False
+    """Parity mode: all arithmetic in float32, whatever the job asks for."""
     env: dict[str, str | None] = field(default_factory=dict)
     """Variables to set, or to take away (None), in the job."""
     python_path: tuple[Path, ...] = ()

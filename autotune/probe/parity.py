@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import finder
+from .full_precision import FullPrecision, watch_autocast
 from .parity_examples import Layout, bound, flatten, read
 from .parity_isolation import Isolation, logits_of
-from .parity_weights import PROJECTIONS, gradient_sketch, plain_name, weights_digest
+from .parity_weights import BUCKETS, gradient_sketch, plain_name, weights_digest
 
 SKETCHED_STEPS = 3  # later gradients differ by the divergence of the weights anyway
 _NLL_STEPS = 2
@@ -69,6 +70,8 @@ class Parity:
         if getattr(settings, "deterministic", False):
             self._deterministic()
         self.emit("parity", {"seeded": settings.seed is not None})
+        self.full = FullPrecision(self.torch) if getattr(settings, "full_precision", False) else None
+        self.half = [] if self.full is not None else watch_autocast(self.torch)
         self.model: Any = None
         self.names: dict[int, str] = {}
         self.dropout: bool | None = None
@@ -114,9 +117,18 @@ class Parity:
                 for place, parameter in enumerate(p for g in optimizer.param_groups for p in g["params"]):
                     named.append((f"optimizer{number}.{place}", parameter))
         self.dropout = model is not None and has_dropout(model, self.torch)
+        half = (self.torch.float16, self.torch.bfloat16)
+        values = None
         with self.torch.no_grad():
             digest = weights_digest(named, self.torch)
-        self.emit("parity", {"initial_weights_digest": digest, "dropout_active": self.dropout})
+            if self.full is not None or any(p.dtype in half for _, p in named):
+                values = weights_digest(named, self.torch, widened=True)
+        fields = {"initial_weights_digest": digest, "initial_values_digest": values}
+        self.emit("parity", {**fields, "dropout_active": self.dropout})
+        if self.full is not None:
+            self.full.exact_products()
+            if model is not None:
+                self.full.widen(model)
 
     # --- one micro-batch
 
@@ -218,7 +230,9 @@ class Parity:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 named.append((self.names.get(id(parameter), f"parameter{len(named)}"), parameter))
-        wanted = PROJECTIONS if self.step < SKETCHED_STEPS else 0
+        if self.full is not None:
+            self.full.gradients(named)
+        wanted = BUCKETS if self.step < SKETCHED_STEPS else 0
         if not wanted and self.norm is not None:
             return
         with self.torch.no_grad():
@@ -247,6 +261,10 @@ class Parity:
             "example_losses": micro.example_losses,
         }
         self.emit("parity_step", fields)
+        if index == 1:
+            left = self.half if self.full is None else self.full.first_step_over()
+            done = self.full is not None and self.model is not None
+            self.emit("parity", {"full_precision": done, "half_arithmetic": left})
         self.step = index
         self.updated = False
         self.current, self.next = self.next, Micro()

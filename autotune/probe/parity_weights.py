@@ -17,7 +17,8 @@ _WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|module|_fsdp_wrapped_module|_
 _CHUNK = 1 << 22  # elements
 _OPAQUE = 1 << 40  # index distance between ranks whose place in the parameter is unknown
 _A, _B, _C = 0x2545F4914F6CDD1D, 0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9  # odd 63-bit constants
-PROJECTIONS = 4
+# A sketch adds up signed elements in this many buckets; odd and prime, so that rows of any width spread out.
+BUCKETS = 17
 
 
 def plain_name(name: str) -> str:
@@ -60,8 +61,8 @@ def piece_of(value: Any, torch: Any, opaque: bool = False) -> Piece:
     return Piece(value, tuple(value.shape), (0,) * value.dim())
 
 
-def _chunks(piece: Piece, torch: Any) -> Iterator[tuple[Any, Any]]:
-    """Flat values and the index of each in the whole parameter, chunk by chunk."""
+def _chunks(piece: Piece, torch: Any) -> Iterator[tuple[Any, Any, int | None]]:
+    """Flat values, the index of each in the whole parameter, and the first where they follow each other."""
     values = piece.values.detach()
     if values.numel() == 0:
         return
@@ -73,7 +74,7 @@ def _chunks(piece: Piece, torch: Any) -> Iterator[tuple[Any, Any]]:
         flat = values.reshape(-1)
         for at in range(0, flat.numel(), _CHUNK):
             part = flat[at : at + _CHUNK]
-            yield part, torch.arange(start + at, start + at + part.numel(), device=device)
+            yield part, torch.arange(start + at, start + at + part.numel(), device=device), start + at
         return
     strides = [math.prod(piece.shape[n + 1 :]) for n in range(len(piece.shape))]
     inner = values[0].numel()
@@ -85,7 +86,7 @@ def _chunks(piece: Piece, torch: Any) -> Iterator[tuple[Any, Any]]:
             first = piece.offsets[dim] + (at if dim == 0 else 0)
             line = torch.arange(first, first + size, device=device) * strides[dim]
             index = index + line.view(*[size if d == dim else 1 for d in range(part.dim())])
-        yield part.reshape(-1), index.reshape(-1)
+        yield part.reshape(-1), index.reshape(-1), None
 
 
 def _mixed(value: Any) -> Any:
@@ -104,23 +105,28 @@ def _bits(values: Any, torch: Any) -> Any:
     return values.contiguous().view(sizes[values.element_size()]).to(torch.int64)
 
 
-def weights_digest(named: list[tuple[str, Any]], torch: Any) -> str | None:
-    """One digest of all parameters, whatever their order and sharding; None when there are none."""
+def weights_digest(named: list[tuple[str, Any]], torch: Any, widened: bool = False) -> str | None:
+    """One digest of all parameters, whatever their order and sharding; None when there are none.
+
+    `widened`: of the values as float32, the same whether they are kept in half precision or not.
+    """
+    half = (torch.float16, torch.bfloat16)
     names, totals, pieces, marks = [], [], [], []
     for name, value in named:
         piece = piece_of(value, torch, "_fsdp_wrapped_module" in name)
         if piece.values.device.type == "meta":
             continue
         total = torch.zeros((), dtype=torch.int64, device=piece.values.device)
-        for part, index in _chunks(piece, torch):
-            bits = _bits(part, torch)
+        for part, index, _ in _chunks(piece, torch):
+            bits = _bits(part.float() if widened and part.dtype in half else part, torch)
             if bits.numel() != index.numel():  # complex numbers count twice
                 index = torch.stack([index * 2, index * 2 + 1], dim=1).reshape(-1)
             total += _mixed(bits * _A + (index + 1) * _B).sum()
         names.append(plain_name(name))
         totals.append(total)
         pieces.append(piece)
-        marks.append(f"{piece.values.dtype} {tuple(getattr(value, 'ds_shape', value.shape))}")
+        kind = torch.float32 if widened and piece.values.dtype in half else piece.values.dtype
+        marks.append(f"{kind} {tuple(getattr(value, 'ds_shape', value.shape))}")
     if not names:
         return None
     whole = 0
@@ -130,8 +136,12 @@ def weights_digest(named: list[tuple[str, Any]], torch: Any) -> str | None:
     return f"{whole % 2**128:032x}"
 
 
-def gradient_sketch(named: list[tuple[str, Any]], torch: Any, projections: int) -> dict[str, list[float]]:
-    """Parameter -> [norm, projections on fixed random directions] of its gradient, over all shards."""
+def gradient_sketch(named: list[tuple[str, Any]], torch: Any, buckets: int) -> dict[str, list[float]]:
+    """Parameter -> [norm, buckets] of its gradient, over all shards.
+
+    Each element is added to one bucket with a sign that is drawn from its place: the sum of squares over the
+    buckets estimates the squared norm, of a gradient and of the difference of two gradients.
+    """
     names, found, pieces = [], [], []
     for name, parameter in named:
         gradient = getattr(parameter, "main_grad", None)
@@ -142,15 +152,14 @@ def gradient_sketch(named: list[tuple[str, Any]], torch: Any, projections: int) 
             gradient = gradient.to_dense()
         piece = piece_of(gradient, torch, "_fsdp_wrapped_module" in name)
         start = int.from_bytes(blake2b(plain_name(name).encode(), digest_size=7).digest(), "big")
-        sums = torch.zeros(1 + projections, dtype=torch.float64, device=piece.values.device)
-        for part, index in _chunks(piece, torch):
+        sums = torch.zeros(1 + buckets, dtype=torch.float64, device=piece.values.device)
+        for part, index, first in _chunks(piece, torch):
             values = part.abs() if part.is_complex() else part
             values = values.float() if values.element_size() < 4 else values
             sums[0] += (values * values).sum(dtype=torch.float64)
-            if projections:
-                signs = _mixed((index + 1) * _B + start)
-                for n in range(projections):
-                    sums[1 + n] += (values * (1 - 2 * ((signs >> n) & 1))).sum(dtype=torch.float64)
+            if buckets:
+                signs = 1 - 2 * (_mixed((index + 1) * _B + start) & 1)
+                sums[1:] += _bucket_sums(values * signs, index, first, buckets, torch)
         names.append(plain_name(name))
         found.append(sums)
         pieces.append(piece)
@@ -158,6 +167,16 @@ def gradient_sketch(named: list[tuple[str, Any]], torch: Any, projections: int) 
     for name, values in zip(names, _added(found, pieces, torch)):  # noqa: B905
         result[name] = [math.sqrt(values[0]) if values[0] >= 0 else math.nan, *values[1:]]
     return result
+
+
+def _bucket_sums(values: Any, index: Any, first: int | None, buckets: int, torch: Any) -> Any:
+    """The sum of the elements whose index leaves each remainder."""
+    if first is not None:
+        lead = first % buckets
+        tail = -(lead + values.numel()) % buckets
+        return torch.nn.functional.pad(values, (lead, tail)).view(-1, buckets).sum(0, dtype=torch.float64)
+    place = index % buckets
+    return torch.stack([(values * (place == n)).sum(dtype=torch.float64) for n in range(buckets)])
 
 
 def _added(vectors: list[Any], pieces: list[Piece], torch: Any) -> list[list[float]]:

@@ -24,6 +24,7 @@ class Settings:
     seed: int | None = None
     deterministic: bool = False
     isolation: bool = False
+    full_precision: bool = False
     protect: bool = True
     protected_roots: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = ()

@@ -285,7 +285,7 @@ class ParityStep(Record):
     examples_digest: str | None = None  # multiset of (context, label) of the step
     examples: int | None = None
     supervised_tokens: int | None = None
-    gradient_sketch: dict[str, list[float]] = Field(default_factory=dict)  # parameter -> [norm, projections]
+    gradient_sketch: dict[str, list[float]] = Field(default_factory=dict)  # parameter -> [norm, buckets]
     # First steps only: digest of an example -> [summed negative log likelihood, labels that count]
     example_losses: dict[str, list[float]] = Field(default_factory=dict)
 
@@ -303,7 +303,10 @@ class ParityRecord(Record):
     """Parity facts of one rank."""
 
     initial_weights_digest: str | None = None
+    initial_values_digest: str | None = None  # as float32; only where half precision is concerned
     final_weights_digest: str | None = None
+    full_precision: bool = False  # the launch was made to compute everything in float32
+    half_arithmetic: list[str] = Field(default_factory=list)  # what computed in half precision in step 1
     seeded: bool = False
     dropout_active: bool | None = None
     steps: list[ParityStep] = Field(default_factory=list)

@@ -30,7 +30,8 @@ Outcome = Literal[
     "no-steady-state",
     "not-finished",
 ]
-Purpose = Literal["warm", "parity", "live", "timing"]
+Purpose = Literal["warm", "parity", "reference", "live", "timing"]
+ReferenceState = Literal["not-needed", "used", "unknown"]
 Unit = Literal["ms/step", "useful tokens/s", "steps/s"]
 
 
@@ -75,7 +76,7 @@ class MemoryPeak(Record):
 class Trial(Record):
     """One launch of one arm."""
 
-    label: str  # its folder inside the verification folder
+    label: str  # its folder, seen from the verification folder
     arm: str
     purpose: Purpose
     block: int | None = None  # counts from 1; timing only
@@ -83,6 +84,7 @@ class Trial(Record):
     attempt: int = 1
     outcome: TrialOutcome
     reason: str = ""
+    reused: bool = False  # made for an earlier comparison of the same run
     exit_code: int | None = None
     started_at: str = ""  # UTC, ISO 8601
     wall_s: float = 0.0
@@ -159,6 +161,7 @@ class ParityEvidence(Record):
     ranks: list[ParityRecord]
     expected_ranks: int
     precision: Literal["fp64", "fp32", "tf32", "half"]
+    full_precision: bool = False  # the baseline in float32: what half precision is judged against
     experts: bool = False  # a mixture-of-experts model
     packed: bool | None = None  # rows that hold several examples
     real_tokens: list[int | None] = Field(default_factory=list)  # per step, summed over ranks
@@ -199,6 +202,7 @@ class ParityResult(Record):
     steps: list[ParityStepResult] = Field(default_factory=list)
     largest_difference_frac: float | None = None
     noise_frac: float | None = None  # largest difference of the baseline against itself
+    reference: ReferenceState = "not-needed"  # the baseline in float32
 
 
 class LiveCheck(Record):
@@ -241,6 +245,7 @@ class Verdict(Document):
     trials: list[Trial]
     blocks: list[Block] = Field(default_factory=list)
     parity_evidence: list[ParityEvidence] = Field(default_factory=list)
+    reference_unknown: str | None = None  # why the baseline in float32 could not be had
     live: list[LiveCheck] = Field(default_factory=list)
     settings: Settings
     failed_arm: str | None = None

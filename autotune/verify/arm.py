@@ -58,6 +58,11 @@ class VerifyOptions:
     timing_budget_s: float | None = None
     """Wall time of the timed steps of one launch; slow steps are timed fewer times, never under five."""
     parity_steps: int = 20
+    """Compared steps of one parity launch, at least five."""
+    reference: bool = True
+    """Where half precision is at work, launch the baseline once more in float32 to judge by."""
+    shared_folder: Path | None = None
+    """Where parity launches lie that several comparisons of one run use; None: in the comparison's own."""
     seed: int | None = 0
     seeds: tuple[int, ...] = (0, 1, 2)
     """Seeds of the statistical tier."""

@@ -6,6 +6,7 @@ from typing import Literal
 
 from autotune.records.observation import Observation, ParityRecord, ParityStep, RankObservation
 from autotune.records.verdict import ParityEvidence
+from autotune.verify.sketches import plain_names
 
 KEPT_SKETCHES = 3  # first steps whose gradient sketches are kept: later ones differ by divergence anyway
 HALF = ("bfloat16", "float16", "bf16", "fp16", "half")
@@ -19,6 +20,7 @@ def parity_evidence(
     seed: int | None,
     deterministic: bool = False,
     logged: dict[str, float] | None = None,
+    full_precision: bool = False,
 ) -> ParityEvidence:
     """What the ranks recorded, trimmed to what `compare` reads."""
     ranks = sorted((r for r in observation.ranks if r.parity is not None), key=lambda r: r.rank)
@@ -30,7 +32,8 @@ def parity_evidence(
         deterministic=deterministic,
         ranks=_trimmed([r.parity for r in ranks if r.parity is not None]),
         expected_ranks=observation.expected_ranks,
-        precision=_precision(first) if first else "fp32",
+        precision="fp32" if full_precision else _precision(first) if first else "fp32",
+        full_precision=full_precision,
         experts=bool(first and first.model and first.model.experts),
         packed=_packed(ranks),
         real_tokens=_real_tokens(ranks),
@@ -63,6 +66,8 @@ def _precision(rank: RankObservation) -> Literal["fp64", "fp32", "tf32", "half"]
     dtypes = [name.removeprefix("torch.") for name in (rank.model.parameter_dtypes if rank.model else {})]
     autocast = rank.forward.autocast_dtype if rank.forward else "none"
     sharded = (rank.sharding.param_dtype if rank.sharding else None) or ""
+    if rank.parity is not None and rank.parity.half_arithmetic:
+        return "half"
     if any(
         name in HALF for name in [*dtypes, autocast.removeprefix("torch."), sharded.removeprefix("torch.")]
     ):
@@ -114,3 +119,16 @@ def common_steps(*arms: ParityEvidence) -> list[int]:
 def steps_of(arm: ParityEvidence, index: int) -> list[ParityStep]:
     """The step with this index, of each rank."""
     return [next(step for step in rank.steps if step.index == index) for rank in arm.ranks]
+
+
+def same_training(one: ParityEvidence, other: ParityEvidence) -> bool:
+    """Every loss, gradient, example and weight that was recorded is equal to the last bit, on every rank."""
+    if len(one.ranks) != len(other.ranks) or one.seed != other.seed:
+        return False
+    return all(_told(a) == _told(b) for a, b in zip(one.ranks, other.ranks, strict=True))
+
+
+def _told(rank: ParityRecord) -> tuple[object, ...]:
+    steps = [(s.index, s.losses, s.loss_weights, s.grad_norm, s.examples_digest) for s in rank.steps]
+    sketches = [plain_names(s.gradient_sketch) for s in rank.steps]
+    return steps, sketches, rank.initial_weights_digest, rank.final_weights_digest

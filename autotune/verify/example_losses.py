@@ -25,7 +25,7 @@ def check_example_losses(
     worst, compared = 0.0, 0
     noise = _noise(baseline, repeat)
     for place, index in enumerate(common_steps(baseline, repeat, candidate)):
-        first, again, other = (_means(arm, index) for arm in (baseline, repeat, candidate))
+        first, again, other = (means_per_example(arm, index) for arm in (baseline, repeat, candidate))
         known = [key for key in first if key in again and key in other]
         if not known:
             continue
@@ -51,7 +51,7 @@ def _noise(baseline: ParityEvidence, repeat: ParityEvidence) -> float:
     """The most any example, or any step's loss, of the baseline differs from itself."""
     found = [0.0]
     for index in common_steps(baseline, repeat):
-        first, again = _means(baseline, index), _means(repeat, index)
+        first, again = means_per_example(baseline, index), means_per_example(repeat, index)
         found += [_apart(first[key], again[key]) for key in first if key in again]
         for one, other in zip(steps_of(baseline, index), steps_of(repeat, index), strict=False):
             found += [_apart(a, b) for a, b in zip(one.losses, other.losses, strict=False)]
@@ -60,7 +60,8 @@ def _noise(baseline: ParityEvidence, repeat: ParityEvidence) -> float:
     return max(found)
 
 
-def _means(arm: ParityEvidence, index: int) -> dict[str, float]:
+def means_per_example(arm: ParityEvidence, index: int) -> dict[str, float]:
+    """Digest of an example -> its mean loss per label in this step."""
     totals: dict[str, tuple[float, float]] = {}
     for step in steps_of(arm, index):
         for key, (loss, labels) in step.example_losses.items():

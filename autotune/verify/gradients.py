@@ -7,27 +7,23 @@ is wrong, a scale that changed or a parameter that no longer learns shows here i
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from autotune.records.verdict import ParityCheck, ParityEvidence
 from autotune.verify.evidence import KEPT_SKETCHES, common_steps, sketches_of, steps_of
+from autotune.verify.sketches import Sketch, apart, difference, length, missing, plain_names
 from autotune.verify.tolerance import (
     FLOORS,
     GRADIENT_NOISE_FACTOR,
     MOST_GRADIENT_NOISE,
     NOISE_FACTOR,
+    Floor,
     noise_until,
 )
 
-_WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
-_NEGLIGIBLE = 1e-3  # of the median parameter's sketch: below, a gradient is rounding
-_PARAMETER_ROOM = 2.0  # one parameter may stray further than all of them together
 _OPTIMIZER_ROOM = 3.0  # per step, on the noise alone
-
-Sketch = dict[str, list[float]]
 
 
 def check_grad_norms(
@@ -78,6 +74,7 @@ class _Triple:
     """The sketches of one rank in one step: baseline, repeat, candidate."""
 
     place: int
+    index: int
     spot: str
     first: Sketch
     again: Sketch
@@ -88,33 +85,46 @@ class _Triple:
 
 
 def check_gradients(
-    baseline: ParityEvidence, repeat: ParityEvidence, candidate: ParityEvidence
+    baseline: ParityEvidence,
+    repeat: ParityEvidence,
+    candidate: ParityEvidence,
+    judged: Mapping[int, float] | None = None,
 ) -> ParityCheck:
-    """Sketches of each parameter's gradient in the first steps, on every rank."""
+    """Sketches of each parameter's gradient in the first steps, on every rank.
+
+    `judged`: steps whose gradients are compared with those of full precision, each with how far two right
+    arms may be apart in it; here they are only looked at for what is missing, and the last one opens the
+    steps after it.
+    """
     name = "gradients"
     triples = _triples(baseline, repeat, candidate)
     if not triples:
         return ParityCheck(name=name, outcome="not-applicable", detail="not recorded")
     for triple in triples:
-        if fault := _missing(triple.first, triple.other):
+        if fault := missing(triple.first, triple.other):
             return ParityCheck(name=name, outcome="fail", detail=f"{triple.spot}: {fault}")
         if not all(math.isfinite(v) for values in triple.other.values() for v in values):
             return ParityCheck(name=name, outcome="fail", detail=f"{triple.spot}: a gradient is not a number")
     norms = norm_noises(baseline, repeat, common_steps(baseline, repeat, candidate)) or [0.0]
-    noise = max([_difference(t.first, t.again, t.names()) for t in triples] + [noise_until(norms, 0)])
+    noise = max([difference(t.first, t.again, t.names()) for t in triples] + [noise_until(norms, 0)])
     if noise > MOST_GRADIENT_NOISE:
         detail = f"the baseline's gradients differ by {noise:.0%} from themselves at the same seed"
         return ParityCheck(name=name, outcome="undecided", detail=detail)
-    own = _own_noises(triples)
+    negligible = FLOORS[baseline.precision].negligible
+    own = _own_noises(triples, negligible)
     # One repeat may agree with a parameter by chance; the noisier tenth of all tells what is usual.
     usual = sorted(own.values())[int(0.9 * len(own))] if own else 0.0
     own = {parameter: max(value, usual) for parameter, value in own.items()}
     worst = 0.0
+    judged = judged or {}
+    floors = FLOORS[baseline.precision]
+    least = max([floors.gradient, *judged.values()])
     for triple in triples:
-        floor = FLOORS[baseline.precision].gradient * (1 + triple.place)
-        if fault := _fault(triple, floor, noise, own):
+        worst = max(worst, difference(triple.first, triple.other, triple.names()))
+        if triple.index in judged:
+            continue
+        if fault := _fault(triple, least * (1 + triple.place), noise, own, floors):
             return ParityCheck(name=name, outcome="fail", detail=f"{triple.spot}: {fault}")
-        worst = max(worst, _difference(triple.first, triple.other, triple.names()))
     return ParityCheck(name=name, outcome="pass", detail=f"largest difference {worst:.2g} of the gradient")
 
 
@@ -123,84 +133,43 @@ def _triples(baseline: ParityEvidence, repeat: ParityEvidence, candidate: Parity
     for place, index in enumerate(common_steps(baseline, repeat, candidate)[:KEPT_SKETCHES]):
         ranks = zip(*(sketches_of(arm, index) for arm in (baseline, repeat, candidate)), strict=False)
         for rank, sketches in enumerate(ranks):
-            first, again, other = (_plain_names(sketch) for sketch in sketches)
+            first, again, other = (plain_names(sketch) for sketch in sketches)
             if first and again:
                 spot = f"step {index}" + (f", rank {rank}" if len(baseline.ranks) > 1 else "")
-                found.append(_Triple(place, spot, first, again, other))
+                found.append(_Triple(place, index, spot, first, again, other))
     return found
 
 
-def _plain_names(sketch: Sketch) -> Sketch:
-    return {_WRAPPERS.sub("", name): values for name, values in sketch.items() if values}
-
-
-def _missing(first: Sketch, other: Sketch) -> str:
-    """Parameters that get a gradient in one arm only."""
-
-    def learns(sketch: Sketch) -> set[str]:
-        return {name for name, values in sketch.items() if any(value != 0 for value in values)}
-
-    lost, new = sorted(learns(first) - learns(other)), sorted(learns(other) - learns(first))
-    if lost:
-        return f"{len(lost)} parameters no longer get a gradient, e.g. {lost[0]}"
-    if new:
-        return f"{len(new)} parameters now get a gradient, e.g. {new[0]}"
-    return ""
-
-
-def _difference(first: Sketch, other: Sketch, names: Sequence[str]) -> float:
-    """Of all parameters together, relative to the gradient."""
-    total = math.sqrt(sum(_length(first[name]) ** 2 for name in names))
-    apart = math.sqrt(sum(_apart(first[name], other[name]) ** 2 for name in names))
-    return apart / total if total else 0.0
-
-
-def _size(triple: _Triple, name: str) -> float:
+def _size(triple: _Triple, name: str, negligible: float) -> float:
     """What a difference of one parameter's sketch is measured against."""
-    smallest = _NEGLIGIBLE * median(_length(triple.first[other]) for other in triple.names())
+    smallest = negligible * median(length(triple.first[other]) for other in triple.names())
     # Few projections may all be small by chance; the norm never is.
-    return max(_length(triple.first[name]), abs(triple.first[name][0]), smallest, 1e-30)
+    return max(length(triple.first[name]), abs(triple.first[name][0]), smallest, 1e-30)
 
 
-def _own_noises(triples: Sequence[_Triple]) -> dict[str, float]:
+def _own_noises(triples: Sequence[_Triple], negligible: float) -> dict[str, float]:
     """The largest noise of each parameter over the steps."""
     found: dict[str, float] = {}
     for triple in triples:
         for name in triple.names():
-            noise = _apart(triple.first[name], triple.again[name]) / _size(triple, name)
+            noise = apart(triple.first[name], triple.again[name]) / _size(triple, name, negligible)
             found[name] = max(found.get(name, 0.0), noise)
     return found
 
 
-def _fault(triple: _Triple, floor: float, noise: float, own: dict[str, float]) -> str:
+def _fault(triple: _Triple, floor: float, noise: float, own: dict[str, float], floors: Floor) -> str:
     """What is wrong with the gradient of one step; empty when nothing is."""
     names = triple.names()
-    error = _difference(triple.first, triple.other, names)
+    error = difference(triple.first, triple.other, names)
     if error > max(GRADIENT_NOISE_FACTOR * noise, floor):
-        before = math.sqrt(sum(_length(triple.first[name]) ** 2 for name in names))
-        scale = math.sqrt(sum(_length(triple.other[name]) ** 2 for name in names)) / before
+        before = math.sqrt(sum(length(triple.first[name]) ** 2 for name in names))
+        scale = math.sqrt(sum(length(triple.other[name]) ** 2 for name in names)) / before
         how = f"{scale:.4g}x as large" if abs(scale - 1) > error / 2 else "in another direction"
         return f"the gradient is {how} (difference {error:.2g})"
     # After the first step the optimizer has made small gradients' noise large: Adam divides by their size.
     factor = GRADIENT_NOISE_FACTOR * (1 + _OPTIMIZER_ROOM * triple.place)
     for name in names:
-        off = _apart(triple.first[name], triple.other[name]) / _size(triple, name)
-        if off > max(factor * max(own[name], noise), _PARAMETER_ROOM * floor):
+        off = apart(triple.first[name], triple.other[name]) / _size(triple, name, floors.negligible)
+        if off > max(factor * max(own[name], noise), floors.parameter_room * floor):
             return f"the gradient of {name} differs by {off:.2g} of its size"
     return ""
-
-
-def _length(sketch: Sequence[float]) -> float:
-    return math.sqrt(sum(value * value for value in _directions(sketch)))
-
-
-def _apart(first: Sequence[float], other: Sequence[float]) -> float:
-    left, right = _directions(first), _directions(other)
-    if len(left) != len(right):
-        return abs(_length(first) - _length(other))
-    return math.sqrt(sum((a - b) ** 2 for a, b in zip(left, right, strict=True)))
-
-
-def _directions(sketch: Sequence[float]) -> Sequence[float]:
-    """The projections; the norm alone where there are none."""
-    return sketch[1:] if len(sketch) > 1 else sketch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from autotune.verify.arm import Arm, VerifyOptions
 from autotune.verify.figures import memory_peak, steadiness, trial_steps
 from autotune.verify.guards import machine_state
 from autotune.verify.premises import LEAST_PARITY_STEPS
+from autotune.verify.reference import REFERENCE_STEPS
 
 if TYPE_CHECKING:
     from autotune.records.observation import LaunchMode
@@ -47,6 +49,11 @@ class Request:
     deterministic: bool = False
     isolation: bool = False
 
+    @property
+    def shared(self) -> bool:
+        """What it records does not depend on what else the machine does, so other comparisons may use it."""
+        return self.purpose in ("parity", "reference")
+
 
 @dataclass
 class Bench:
@@ -63,7 +70,7 @@ class Bench:
     def run(self, request: Request, minutes_left: float | None = None) -> tuple[Observation, Trial]:
         """Make the launch, or read it back when it was finished before."""
         spec = self._spec(request, minutes_left)
-        label = spec.folder.name
+        label = Path(os.path.relpath(spec.folder, self.folder)).as_posix()
         observation = _finished(spec.folder)
         started = ""
         if observation is None:
@@ -77,14 +84,22 @@ class Bench:
             self.made.append(label)
         else:
             self.reused += 1
-        return observation, to_trial(observation, request, label, started, self._wanted(request))
+        trial = to_trial(observation, request, label, started, self._wanted(request))
+        lent = not started and spec.folder.parent != self.folder
+        return observation, trial.model_copy(update={"reused": lent})
 
     def _wanted(self, request: Request) -> int:
+        if request.purpose == "reference":
+            return REFERENCE_STEPS
         return self.options.parity_steps if request.purpose == "parity" else self.options.steps
 
     def _spec(self, request: Request, minutes_left: float | None) -> LaunchSpec:
         arm, options = request.arm, self.options
-        modes: dict[Purpose, LaunchMode] = {"parity": "parity", "live": "profile"}
+        modes: dict[Purpose, LaunchMode] = {
+            "parity": "parity",
+            "reference": "parity",
+            "live": "profile",
+        }
         mode = modes.get(request.purpose, "timing")
         limit = options.run_timeout_s
         if limit is None and self.longest_s is not None:
@@ -103,6 +118,7 @@ class Bench:
             seed=request.seed,
             deterministic=request.deterministic,
             isolation=request.isolation,
+            full_precision=request.purpose == "reference",
             env=dict(arm.env),
             python_path=arm.python_path,
             protect=options.protect,
@@ -118,6 +134,10 @@ class Bench:
         place = f"{request.block or request.number:02d}" + (
             f"-r{request.attempt}" if request.attempt > 1 else ""
         )
+        if request.shared and options.shared_folder is not None:
+            return replace(
+                common, folder=options.shared_folder / f"{request.purpose}-{place}-{_key(common, arm)}"
+            )
         label = f"{request.purpose}-{place}-{_slug(arm.name)}-{_key(common, arm)}"
         return replace(common, folder=self.folder / label)
 
@@ -137,6 +157,7 @@ def _key(spec: LaunchSpec, arm: Arm) -> str:
         spec.seed,
         spec.deterministic,
         spec.isolation,
+        spec.full_precision,
         spec.stop,
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
@@ -206,7 +227,7 @@ def fate(observation: Observation, trial: Trial, wanted: int) -> tuple[TrialOutc
         return "crashed", failure_sentence(observation)
     if killed and not enough and observation.stop_reason is None:
         return "crashed", f"rank {killed[0].rank} was killed after {len(killed[0].steps)} steps"
-    if trial.purpose == "parity" or trial.purpose == "live":
+    if trial.purpose in ("parity", "reference", "live"):
         least: int = LEAST_PARITY_STEPS if trial.purpose == "parity" else 1
         short = f"the job ended after {len(trial.steps)} steps, {least} needed"
         return ("finished", "") if len(trial.steps) >= least else ("too-few-steps", short)

@@ -9,7 +9,14 @@ in every optimizer step, and packed examples that do not see each other). The fo
 from __future__ import annotations
 
 from autotune.records.terms import Tier
-from autotune.records.verdict import ParityCheck, ParityEvidence, ParityOutcome, ParityResult
+from autotune.records.verdict import (
+    ParityCheck,
+    ParityEvidence,
+    ParityOutcome,
+    ParityResult,
+    ReferenceState,
+)
+from autotune.verify.evidence import same_training
 from autotune.verify.example_losses import check_example_losses
 from autotune.verify.gradients import check_grad_norms, check_gradients
 from autotune.verify.isolation import check_isolation, isolation_of
@@ -26,6 +33,12 @@ from autotune.verify.premises import (
     check_weights,
     trains_on_padding,
 )
+from autotune.verify.reference import (
+    ReferenceResult,
+    compare_with_reference,
+    needs_reference,
+    reference_fault,
+)
 from autotune.verify.weights import check_learning, check_replicas
 
 
@@ -36,9 +49,19 @@ def not_run(tier: Tier | None, reason: str) -> ParityResult:
 
 
 def compare(
-    baseline: ParityEvidence, repeat: ParityEvidence, candidate: ParityEvidence, *, tier: Tier
+    baseline: ParityEvidence,
+    repeat: ParityEvidence,
+    candidate: ParityEvidence,
+    *,
+    tier: Tier,
+    reference: ParityEvidence | None = None,
+    reference_unknown: str = "",
 ) -> ParityResult:
-    """Judge the candidate by one of the first three tiers."""
+    """Judge the candidate by one of the first three tiers.
+
+    `reference`: the baseline in float32, where half precision is at work; `reference_unknown`: why there is
+    none although there should be.
+    """
     arms = [baseline, repeat, candidate]
     checks = [check_ranks(arms)]
     if checks[0].outcome == "undecided":
@@ -57,6 +80,8 @@ def compare(
             "the baseline does not repeat itself to the last bit, so compared numerically",
         )
         losses = compare_losses(baseline, repeat, candidate, used)
+    exact, against = _reference(baseline, repeat, candidate, reference, reference_unknown)
+    judged = against.judged if against is not None else {}
     checks += [
         check_seeds(arms),
         check_weights(arms),
@@ -66,7 +91,8 @@ def compare(
         *losses.checks,
         check_example_losses(baseline, repeat, candidate),
         check_grad_norms(baseline, repeat, candidate),
-        check_gradients(baseline, repeat, candidate),
+        check_gradients(baseline, repeat, candidate, judged),
+        *(against.checks if against is not None else exact),
         check_learning(baseline, candidate),
         check_replicas(baseline, candidate),
         check_logged(baseline, candidate),
@@ -74,7 +100,25 @@ def compare(
     ]
     checks += _gradients_needed(baseline, candidate, used, checks)
     flaw = _baseline_flaw(baseline, candidate)
-    return _result(tier, used, checks, losses, fallen=fallen, flaw=flaw)
+    state: ReferenceState = "used" if against is not None else "unknown" if exact else "not-needed"
+    return _result(tier, used, checks, losses, fallen=fallen, flaw=flaw, reference=state)
+
+
+def _reference(
+    baseline: ParityEvidence,
+    repeat: ParityEvidence,
+    candidate: ParityEvidence,
+    reference: ParityEvidence | None,
+    unknown: str,
+) -> tuple[list[ParityCheck], ReferenceResult | None]:
+    """The comparison with float32, or a check that says why it is unknown; neither where not needed."""
+    if not needs_reference(baseline, candidate) or same_training(baseline, candidate):
+        return [], None
+    why = unknown or ("it was not run" if reference is None else reference_fault(baseline, reference))
+    if reference is None or why:
+        detail = f"reference unknown ({why}); the wide limits of half precision are used instead"
+        return [ParityCheck(name="float32 reference", outcome="not-applicable", detail=detail)], None
+    return [], compare_with_reference(baseline, repeat, candidate, reference)
 
 
 def _gradients_needed(
@@ -116,6 +160,7 @@ def _result(
     refused: bool = False,
     fallen: str = "",
     flaw: str = "",
+    reference: ReferenceState = "not-needed",
 ) -> ParityResult:
     failed = sorted((c for c in checks if c.outcome == "fail"), key=lambda c: _rank(c.name))
     unknown = [check for check in checks if check.outcome == "undecided"]
@@ -134,6 +179,7 @@ def _result(
     steps = losses.steps if losses else []
     largest = max((abs(step.difference_frac) for step in steps), default=None)
     noise = losses.noise_frac if losses else None
+    identical = losses is not None and losses.identical
     reasons = [f"{check.name}: {check.detail}" for check in (unknown if outcome == "undecided" else failed)]
     reasons += [f"{check.name}: {check.detail}" for check in unknown if refused]
     reasons += [text for text in (fallen, flaw) if text]
@@ -141,12 +187,13 @@ def _result(
         tier=asked,
         used=used,
         outcome=outcome,
-        sentence=_sentence(outcome, used, checks, len(steps), largest, noise, reasons, flaw),
+        sentence=_sentence(outcome, used, checks, len(steps), identical, largest, noise, reasons, flaw),
         reasons=reasons,
         checks=checks,
         steps=steps,
         largest_difference_frac=largest,
         noise_frac=noise,
+        reference=reference,
     )
 
 
@@ -174,13 +221,14 @@ def _sentence(
     used: Tier,
     checks: list[ParityCheck],
     steps: int,
+    identical: bool,
     largest: float | None,
     noise: float | None,
     reasons: list[str],
     flaw: str,
 ) -> str:
     if outcome == "equal":
-        if used == "bitwise":
+        if used == "bitwise" or identical:
             text = f"losses identical for {steps} steps"
         else:
             own = f"{noise:.2g}" if noise else "none"
@@ -189,6 +237,11 @@ def _sentence(
             text += ", the same examples and labels in every step"
             isolated = next((c.detail for c in checks if c.name == "isolation" and c.outcome == "pass"), "")
             text += f"; {isolated}" if isolated else ""
+        for check in checks:
+            if check.name in ("gradients against float32", "float32 reference"):
+                text += (
+                    f"; {check.detail if check.name == 'float32 reference' else 'gradient ' + check.detail}"
+                )
         return f"{text}; {flaw}" if flaw else text
     if outcome == "baseline-incorrect":
         return f"baseline incorrect: {flaw}, so its loss is no reference"

@@ -33,23 +33,19 @@ class Recorder:
     max_minutes: float | None
     planned: int
     """Launches it takes at least."""
+    on_trial: Callable[[Trial], None] = lambda trial: None
+    """Told of each launch when it has ended."""
 
     def minutes_left(self) -> float | None:
         """What is left of the budget; None without one."""
         if self.max_minutes is None:
             return None
-        return max(0.0, self.max_minutes - sum(trial.wall_s for trial in self.session.trials) / 60)
+        spent_s = sum(trial.wall_s for trial in self.session.trials if not trial.reused)
+        return max(0.0, self.max_minutes - spent_s / 60)
 
     def run(self, request: Request, *, may_retry: bool = False) -> tuple[Observation, Trial]:
         """Make one launch and record it. Raises Ended when it failed, JobFailedError for the baseline."""
-        done, planned = len(self.session.trials), self.planned
-        detail = f"{request.arm.name}" + (f", block {request.block}" if request.block else "")
-        self.progress(
-            Progress(request.purpose, done + 1, max(planned, done + 1), detail, self.minutes_left())
-        )
-        observation, trial = self.bench.run(request, self.minutes_left())
-        trial = self._all_ranks(request.arm, trial)
-        self.session.trials.append(trial)
+        observation, trial = self._made(request)
         self._remember(request.arm, observation, trial)
         if trial.outcome == "finished":
             self._check_fingerprint(request.arm, trial)
@@ -58,6 +54,23 @@ class Recorder:
             self._baseline_failed(observation, trial)
         if not (may_retry and trial.outcome == "no-steady-state"):
             raise Ended
+        return observation, trial
+
+    def run_reference(self, request: Request) -> tuple[Observation, Trial]:
+        """Make a launch that may fail: without it something stays unknown, and the comparison goes on."""
+        return self._made(request)
+
+    def _made(self, request: Request) -> tuple[Observation, Trial]:
+        done, planned = len(self.session.trials), self.planned
+        detail = f"{request.arm.name}" + (f", block {request.block}" if request.block else "")
+        self.progress(
+            Progress(request.purpose, done + 1, max(planned, done + 1), detail, self.minutes_left())
+        )
+        observation, trial = self.bench.run(request, self.minutes_left())
+        if request.arm in self.arms:
+            trial = self._all_ranks(request.arm, trial)
+        self.session.trials.append(trial)
+        self.on_trial(trial)
         return observation, trial
 
     def _all_ranks(self, arm: Arm, trial: Trial) -> Trial:

@@ -7,19 +7,20 @@ disk, so a comparison that was killed goes on where it stopped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune import store
-from autotune.records.verdict import ArmRecord, Settings, Verdict
+from autotune.records.verdict import ArmRecord, ParityEvidence, Settings, Trial, Verdict
 from autotune.verify import stats
 from autotune.verify.arm import Arm, Progress, ProgressCallback, VerifyOptions
-from autotune.verify.evidence import parity_evidence
+from autotune.verify.evidence import parity_evidence, same_training
 from autotune.verify.launches import Bench, LaunchFunction, Request
 from autotune.verify.logged import read_logged_losses
 from autotune.verify.measure import measure
 from autotune.verify.recorder import Ended, Recorder
+from autotune.verify.reference import needs_reference, reference_fault
 from autotune.verify.verdict import Session, conclude, find_failure, judge_parity
 
 VERDICT_FILE = "verdict.json"
@@ -34,9 +35,13 @@ def run_comparison(
     options: VerifyOptions,
     launch: LaunchFunction,
     progress: ProgressCallback | None = None,
+    on_trial: Callable[[Trial], None] | None = None,
+    reference: Arm | None = None,
 ) -> Verdict:
     """Compare the arms (the first is the baseline) and write `folder/verdict.json`.
 
+    `reference`: the job whose float32 launch half precision is judged by, where that is not the first arm:
+    the unchanged job of a baseline that holds proven changes. `on_trial` is told of each launch.
     Raises JobFailedError or NotObservedError when the baseline gives no training steps, FilesError when the
     folder cannot be written.
     """
@@ -51,8 +56,9 @@ def run_comparison(
         progress or _silent,
         options.max_minutes,
         _least_launches(arms, options),
+        on_trial or _ignore,
     )
-    run = _Comparison(tuple(arms), options, session, recorder)
+    run = _Comparison(tuple(arms), options, session, recorder, reference or arms[0])
     try:
         run.parity()
         run.prove_live()
@@ -70,6 +76,10 @@ def _silent(state: Progress) -> None:
     pass
 
 
+def _ignore(trial: Trial) -> None:
+    pass
+
+
 @dataclass
 class _Comparison:
     """The phases of one comparison."""
@@ -78,44 +88,75 @@ class _Comparison:
     options: VerifyOptions
     session: Session
     recorder: Recorder
+    reference: Arm
 
     def parity(self) -> None:
-        """The baseline twice and the last arm once, or both arms at every seed."""
+        """The baseline, the last arm, and what it takes to judge them; or both arms at every seed.
+
+        A last arm equal to the last bit needs nothing more. Else the baseline runs again, for its own noise,
+        and where half precision is at work once more in float32.
+        """
         tier = self.options.tier
         if tier is None:
             return
         first, last = self.arms[0], self.arms[-1]
         if tier == "statistical":
-            plan: list[tuple[Arm, int | None]]
-            plan = [(arm, seed) for seed in self.options.seeds for arm in (first, last)]
+            for number, drawn in enumerate(self.options.seeds, 1):
+                for arm in (first, last):
+                    self._parity_launch(arm, number, drawn)
         else:
-            plan = [(first, self.options.seed), (first, self.options.seed), (last, self.options.seed)]
-        deterministic = tier == "bitwise" and self._runs_deterministically()
-        counts: dict[str, int] = {}
-        for arm, seed in plan:
-            counts[arm.name] = counts.get(arm.name, 0) + 1
-            request = Request(
-                purpose="parity",
-                arm=arm,
-                number=counts[arm.name],
-                seed=seed,
-                deterministic=deterministic,
-                isolation=tier != "bitwise",
-            )
-            observation, trial = self.recorder.run(request)
-            self.session.evidence.append(
-                parity_evidence(
-                    observation,
-                    label=trial.label,
-                    arm=arm.name,
-                    seed=seed,
-                    deterministic=deterministic,
-                    logged=read_logged_losses(self.recorder.bench.folder / trial.label / "train.log"),
-                )
-            )
-        result = judge_parity(self.session.evidence, self.session.settings, self.session.names)
+            seed = self.options.seed
+            deterministic = tier == "bitwise" and self._runs_deterministically()
+            before = self._parity_launch(first, 1, seed, deterministic)
+            after = self._parity_launch(last, 1, seed, deterministic)
+            if not same_training(before, after):
+                self._parity_launch(first, 2, seed, deterministic)
+                if self.options.reference and needs_reference(before, after):
+                    self._reference_launch(before)
+        session = self.session
+        result = judge_parity(session.evidence, session.settings, session.names, session.reference_unknown)
         if result.outcome == "broken" and not self.options.speed_when_broken:
             raise Ended
+
+    def _parity_launch(
+        self, arm: Arm, number: int, seed: int | None, deterministic: bool = False
+    ) -> ParityEvidence:
+        request = Request(
+            purpose="parity",
+            arm=arm,
+            number=number,
+            seed=seed,
+            deterministic=deterministic,
+            isolation=self.options.tier != "bitwise",
+        )
+        observation, trial = self.recorder.run(request)
+        found = parity_evidence(
+            observation,
+            label=trial.label,
+            arm=arm.name,
+            seed=seed,
+            deterministic=deterministic,
+            logged=read_logged_losses(self.recorder.bench.folder / trial.label / "train.log"),
+        )
+        self.session.evidence.append(found)
+        return found
+
+    def _reference_launch(self, baseline: ParityEvidence) -> None:
+        """The unchanged job in float32; what went wrong with it is kept, and is no fault of any arm."""
+        request = Request(purpose="reference", arm=self.reference, seed=self.options.seed)
+        observation, trial = self.recorder.run_reference(request)
+        if trial.outcome != "finished":
+            self.session.reference_unknown = trial.reason or trial.outcome
+            return
+        found = parity_evidence(
+            observation,
+            label=trial.label,
+            arm=self.arms[0].name,
+            seed=self.options.seed,
+            full_precision=True,
+        )
+        self.session.evidence.append(found)
+        self.session.reference_unknown = reference_fault(baseline, found) or None
 
     def _runs_deterministically(self) -> bool:
         """Whether the baseline bears torch's deterministic algorithms: some operations have none."""
@@ -226,7 +267,7 @@ def _settings(options: VerifyOptions) -> Settings:
 
 def _least_launches(arms: Sequence[Arm], options: VerifyOptions) -> int:
     tier = options.tier
-    parity = 0 if tier is None else 2 * len(options.seeds) if tier == "statistical" else 3
+    parity = 0 if tier is None else 2 * len(options.seeds) if tier == "statistical" else 2
     live = sum(arm.live_check is not None for arm in arms)
     return parity + live + len(arms) * min(options.min_pairs, options.max_pairs)
 

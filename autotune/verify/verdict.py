@@ -19,6 +19,7 @@ from autotune.records.verdict import (
     Verdict,
 )
 from autotune.verify import parity, stats
+from autotune.verify.evidence import same_training
 from autotune.verify.figures import steadiness, step_ms, useful_tokens_per_s
 from autotune.verify.measure import measure
 from autotune.verify.memory import headroom_fault
@@ -48,6 +49,7 @@ class Session:
     trials: list[Trial] = field(default_factory=list)
     evidence: list[ParityEvidence] = field(default_factory=list)
     live: list[LiveCheck] = field(default_factory=list)
+    reference_unknown: str | None = None
     notes: list[str] = field(default_factory=list)
     machine: str = ""
 
@@ -77,6 +79,8 @@ _FAILURES: dict[str, Outcome] = {
 def find_failure(trials: Sequence[Trial]) -> Failure | None:
     """The launch that failed and was not made good by a later attempt; None when all went well."""
     for trial in trials:
+        if trial.purpose == "reference":
+            continue  # without it something stays unknown
         later = [t for t in trials if _same_place(t, trial) and t.attempt > trial.attempt]
         if trial.outcome != "finished" and not later:
             return Failure(trial.arm, _FAILURES[trial.outcome], trial.reason)
@@ -93,26 +97,42 @@ def _same_place(one: Trial, other: Trial) -> bool:
 
 
 def judge_parity(
-    evidence: Sequence[ParityEvidence], settings: Settings, names: Sequence[str]
+    evidence: Sequence[ParityEvidence],
+    settings: Settings,
+    names: Sequence[str],
+    reference_unknown: str | None = None,
 ) -> ParityResult:
-    """Parity of the last arm against the first, by the tier asked for."""
+    """Parity of the last arm against the first, by the tier asked for.
+
+    A candidate equal to the baseline to the last bit needs no repeat of the baseline to be judged by.
+    """
     if settings.tier is None:
         return parity.not_run(None, "training was not compared")
-    first = [e for e in evidence if e.arm == names[0]]
-    last = [e for e in evidence if e.arm == names[-1]]
+    exact = next((e for e in evidence if e.full_precision), None)
+    first = [e for e in evidence if e.arm == names[0] and not e.full_precision]
+    last = [e for e in evidence if e.arm == names[-1] and not e.full_precision]
     if settings.tier == "statistical":
         if not first or not last:
             return parity.not_run(settings.tier, "training was not compared: a launch is missing")
         return compare_statistical(first, last)
+    if len(first) == 1 and last and same_training(first[0], last[0]):
+        first = [first[0], first[0]]
     if len(first) < 2 or not last:
         return parity.not_run(settings.tier, "training was not compared: a launch is missing")
-    return parity.compare(first[0], first[1], last[0], tier=settings.tier)
+    return parity.compare(
+        first[0],
+        first[1],
+        last[0],
+        tier=settings.tier,
+        reference=exact,
+        reference_unknown=reference_unknown or "",
+    )
 
 
 def conclude(session: Session) -> Verdict:
     """The verdict on everything gathered. Pure."""
     names = session.names
-    result = judge_parity(session.evidence, session.settings, names)
+    result = judge_parity(session.evidence, session.settings, names, session.reference_unknown)
     measured = measure(session.trials, names)
     failure = find_failure(session.trials)
     lead = next(c for c in measured.contrasts if (c.reference, c.candidate) == (names[0], names[-1]))
@@ -142,13 +162,14 @@ def conclude(session: Session) -> Verdict:
         trials=session.trials,
         blocks=measured.blocks,
         parity_evidence=session.evidence,
+        reference_unknown=session.reference_unknown,
         live=session.live,
         settings=session.settings,
         failed_arm=failure.arm if failure else None,
         failure=failure.reason if failure else None,
         noise_floor_frac=floor,
         machine=session.machine,
-        minutes_spent=round(sum(trial.wall_s for trial in session.trials) / 60, 3),
+        minutes_spent=round(sum(t.wall_s for t in session.trials if not t.reused) / 60, 3),
         notes=[*session.notes, *(n for n in measured.notes if n not in session.notes)],
     )
 
@@ -162,6 +183,7 @@ def recompute(verdict: Verdict) -> Verdict:
         settings=verdict.settings,
         trials=[_judged_again(trial) for trial in verdict.trials],
         evidence=verdict.parity_evidence,
+        reference_unknown=verdict.reference_unknown,
         live=verdict.live,
         notes=[note for note in verdict.notes if note not in own],
         machine=verdict.machine,

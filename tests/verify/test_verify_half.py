@@ -1,0 +1,90 @@
+"""Half precision judged against float32: right replacements pass, wrong ones fail, unknown is said."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.observe.launch import launch
+from autotune.records.verdict import Verdict
+from autotune.verify.arm import Arm, VerifyOptions
+from autotune.verify.trial import run_comparison
+from autotune.verify.verdict import judge_parity, recompute
+
+JOB = Path(__file__).parent / "jobs" / "half.py"
+pytestmark = pytest.mark.job
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Launches of the unchanged job are made once."""
+    return tmp_path_factory.mktemp("half")
+
+
+def compare(folder: Path, *flags: str, half: str = "autocast", both: tuple[str, ...] = ()) -> Verdict:
+    head = (sys.executable,)
+    if half == "fsdp2":
+        head = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")  # type: ignore[assignment]
+    command = (*head, str(JOB), "--half", half, *both)
+    arms = [
+        Arm(name=name, command=(*command, *own), cwd=JOB.parent)
+        for name, own in (("before", ()), ("after", flags))
+    ]
+    options = VerifyOptions(
+        tier="token-exact" if "packed" in flags else "numeric",
+        parity_steps=5,
+        max_pairs=0,
+        shared_folder=folder / "shared",
+    )
+    return run_comparison(arms, folder=folder / "-".join(flags), options=options, launch=launch)
+
+
+HALVES = [
+    "autocast",
+    pytest.param("parameters", marks=pytest.mark.full),
+    pytest.param("fsdp2", marks=pytest.mark.full),
+]
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize(
+    "flags",
+    [("--attention", "sdpa"), pytest.param(("--layout", "packed", "--attention", "sdpa"), id="packed")],
+)
+def test_a_right_replacement_is_as_near_to_float32(folder: Path, half: str, flags: tuple[str, ...]) -> None:
+    verdict = compare(folder / half, *flags, half=half)
+    assert verdict.parity.outcome == "equal", verdict.parity.sentence
+    assert verdict.parity.reference == "used" and "from float32" in verdict.parity.sentence
+    assert [t.purpose for t in verdict.trials] == ["parity", "parity", "parity", "reference"]
+    assert recompute(verdict) == verdict
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--attention", "scaled-dq"),
+        pytest.param(("--attention", "dropped-dk"), marks=pytest.mark.full),
+        pytest.param(("--lost-bias",), marks=pytest.mark.full),
+        pytest.param(("--attention", "wrong-mask"), marks=pytest.mark.full),
+    ],
+)
+def test_a_wrong_backward_is_refused_also_one_that_wide_limits_let_through(
+    folder: Path, half: str, flags: tuple[str, ...]
+) -> None:
+    verdict = compare(folder / half, *flags, half=half)
+    assert verdict.parity.outcome == "broken", verdict.parity.sentence
+    assert "float32" in verdict.parity.sentence
+    without = [e for e in verdict.parity_evidence if not e.full_precision]
+    wide = judge_parity(without, verdict.settings, [arm.name for arm in verdict.arms], "left out")
+    if flags[-1] in ("scaled-dq", "dropped-dk"):
+        assert wide.outcome == "equal" and "left out" in wide.sentence
+
+
+def test_a_float32_launch_that_fails_is_said(folder: Path) -> None:
+    verdict = compare(folder, "--attention", "sdpa", both=("--fail-in-float32",))
+    assert verdict.parity.outcome == "equal" and verdict.parity.reference == "unknown"
+    assert "reference unknown (out of memory" in verdict.parity.sentence
+    assert recompute(verdict) == verdict
