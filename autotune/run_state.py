@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from autotune.records.run import OwnerProcess, RunRecord
 
-_UNFINISHED = ("started", "observed")
+_UNFINISHED = ("started", "observed", "optimizing")
 
 
 def this_process() -> OwnerProcess:

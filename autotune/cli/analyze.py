@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli.common import current_screen, fails_on, output_options, price_option, runs_dir_option
-from autotune.cli.jobs import job_options, require_command, rule_sources, set_state, show_progress, start_run
+from autotune.cli.jobs import (
+    job_options,
+    require_command,
+    rule_sources,
+    set_fault,
+    set_state,
+    show_progress,
+    start_run,
+)
 from autotune.console import Screen
 from autotune.errors import AutotuneError, Exit, InputError, JobFailedError
 from autotune.records.terms import SEVERITIES
@@ -129,7 +137,7 @@ def observe_and_diagnose(
         screen.status("reading the trace and matching the rules", new_phase=True)
         found = diagnose_launch(folder, OBSERVE, rules)
     except AutotuneError as fault:
-        set_state(folder, record, "failed", str(fault))
+        set_fault(folder, record, fault)
         raise
     set_state(folder, record, "diagnosed")
     return folder, found
@@ -144,7 +152,7 @@ def _from_traces(runs_dir: Path, names: tuple[str, ...], rules: RuleSources, scr
     try:
         found = diagnose_traces(folder, paths, rules)
     except AutotuneError as fault:
-        set_state(folder, record, "failed", str(fault))
+        set_fault(folder, record, fault)
         raise
     set_state(folder, record, "diagnosed")
     return found

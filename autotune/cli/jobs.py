@@ -11,7 +11,7 @@ import click
 
 from autotune import __version__
 from autotune.console import Screen
-from autotune.errors import InputError
+from autotune.errors import AutotuneError, InputError, InterruptedRunError
 
 if TYPE_CHECKING:
     from autotune.analyze.diagnose import RuleSources
@@ -103,6 +103,12 @@ def set_state(folder: Path, record: RunRecord, state: RunState, error: str | Non
     updated = record.model_copy(update={"state": state, "error": error})
     write_record(folder / "run.json", updated)
     return updated
+
+
+def set_fault(folder: Path, record: RunRecord, fault: AutotuneError) -> RunRecord:
+    """Note what ended the run: the user, or a fault."""
+    state: RunState = "interrupted" if isinstance(fault, InterruptedRunError) else "failed"
+    return set_state(folder, record, state, str(fault))
 
 
 def require_command(command: Sequence[str], verb: str) -> None:

@@ -10,7 +10,7 @@ import click
 from autotune.cli.analyze import observe_and_diagnose
 from autotune.cli.choices import choice_of, choice_options
 from autotune.cli.common import current_screen, output_options, price_option, runs_dir_option
-from autotune.cli.jobs import job_options, require_command, rule_sources, set_state
+from autotune.cli.jobs import job_options, require_command, rule_sources, set_fault, set_state
 from autotune.errors import AutotuneError, Exit, InputError
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def command(
     from autotune.report.figures import price_per_hour
     from autotune.report.ladder import render_ladder
     from autotune.report.terminal import render_diagnosis
+    from autotune.run_state import this_process
     from autotune.store import read_record
     from autotune.verify.arm import VerifyOptions
 
@@ -109,11 +110,13 @@ def command(
         max_minutes=max_minutes,
         wheelhouse=wheelhouse or (Path(record.wheelhouse) if record.wheelhouse else None),
     )
+    record = record.model_copy(update={"process": this_process()})
+    record = set_state(folder, record, "optimizing")
     loop = OptimizeLoop(folder, options, say=screen.note, status=screen.status)
     try:
         ladder = loop.go(found.observation, found.diagnosis)
     except AutotuneError as fault:
-        set_state(folder, record, "failed", str(fault))
+        set_fault(folder, record, fault)
         raise
     set_state(folder, record, "optimized")
     if screen.as_json:

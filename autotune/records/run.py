@@ -9,7 +9,17 @@ from pydantic import Field
 from autotune.records.base import Document, Record
 
 RunKind = Literal["job", "trace"]
-RunState = Literal["started", "observed", "diagnosed", "planned", "verified", "optimized", "failed"]
+RunState = Literal[
+    "started",
+    "observed",
+    "diagnosed",
+    "planned",
+    "verified",
+    "optimizing",
+    "optimized",
+    "interrupted",
+    "failed",
+]
 
 
 class OwnerProcess(Record):

@@ -100,3 +100,31 @@ def test_the_latest_run_is_the_latest_with_a_diagnosis(tmp_path: Path) -> None:
     assert find_run(tmp_path, "failed").name == "at-20260102-000000-failed"
     with pytest.raises(InputError, match="no run"):
         find_run(tmp_path, "neither")
+
+
+@pytest.mark.job
+def test_a_killed_run_is_listed_as_interrupted(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(STEPS + "for i in range(100000): step(); time.sleep(0.01)\n")
+    words = ["analyze", "--quiet", "--steps", "9000", "--", sys.executable, "job.py"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "autotune", *words],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+    def listed() -> str:
+        command = [sys.executable, "-m", "autotune", "runs"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    try:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("runs/*/launches/observe/raw/rank-00000/events.jsonl")):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.2)
+        assert "started" in listed()
+    finally:
+        process.kill()
+        process.wait()
+    assert "interrupted" in listed()
