@@ -13,13 +13,24 @@ Value = str | int | float | bool
 _MARKED = (".yaml", ".yml", ".json")
 
 
-def has_key(text: str, suffix: str, key: str) -> bool:
-    """Whether the file gives `key` (dotted for nested ones) a value. A file that cannot be read has none."""
+def has_key(text: str, suffix: str, key: str, *, plain: bool = False) -> bool:
+    """Whether the file gives `key` (dotted for nested ones) a value; `plain`: one that is no list or mapping.
+
+    A file that cannot be read has none.
+    """
     try:
         data = _load(text, suffix)
     except EditRefused:
         return False
-    return _lookup(data, key) is not None
+    path = _lookup(data, key)
+    return path is not None and not (plain and isinstance(_get(data, path), (dict, list)))
+
+
+def value_of(text: str, suffix: str, key: str) -> Any:
+    """The value of `key`; None where there is none. Raises EditRefused for a file that cannot be read."""
+    data = _load(text, suffix)
+    path = _lookup(data, key)
+    return None if path is None else _get(data, path)
 
 
 def set_key(text: str, suffix: str, key: str, value: Value) -> str:
@@ -108,17 +119,30 @@ def _splice(text: str, path: list[str], value: Value, suffix: str) -> str:
     for depth, part in enumerate(path):
         if not isinstance(node, MappingNode):
             raise EditRefused(f"'{'.'.join(path[:depth])}' holds no keys in the configuration file")
-        found = next((v for k, v in node.value if getattr(k, "value", None) == part), None)
+        found = next(((k, v) for k, v in node.value if getattr(k, "value", None) == part), None)
         if found is None:
             return _add(text, node, path[depth:], value, suffix)
-        node = found
+        name, node = found
+    if node.start_mark.index < name.start_mark.index:
+        raise EditRefused(f"'{'.'.join(path)}' is an alias of a value that others share")
+    if getattr(node, "anchor", None) is not None:
+        raise EditRefused(f"'{'.'.join(path)}' is a value that aliases share")
     if not isinstance(node, ScalarNode) or node.style in ("|", ">"):
         raise EditRefused(f"'{'.'.join(path)}' is not a plain value in the configuration file")
-    start, end = node.start_mark.index, node.end_mark.index
+    start, end = _span(text, name, node)
     spelled = _scalar(value, suffix)
     if start == end and text[start - 1 : start] == ":":
         spelled = " " + spelled
     return text[:start] + spelled + text[end:]
+
+
+def _span(text: str, name: Any, node: Any) -> tuple[int, int]:
+    """Where a scalar stands; one that is not written (`key:`) stands right behind its colon."""
+    start, end = node.start_mark.index, node.end_mark.index
+    if start != end:
+        return start, end
+    at = text.index(":", name.end_mark.index) + 1
+    return at, at
 
 
 def _add(text: str, node: Any, rest: list[str], value: Value, suffix: str) -> str:
@@ -134,19 +158,20 @@ def _add(text: str, node: Any, rest: list[str], value: Value, suffix: str) -> st
         key, last = node.value[-1]
         line = text[: key.start_mark.index].rpartition("\n")[2]
         own_line = not line.strip()
-        gap = "\n" + line if own_line else " "
+        gap = ("\r\n" if "\r\n" in text else "\n") + line if own_line else " "
         at = last.end_mark.index
         return text[:at] + f",{gap}{name}: {spelled}" + text[at:]
     if not node.value:
         _refuse_layout()
     key, last = node.value[-1]
     indent = " " * key.start_mark.column
-    end = last.end_mark.index
+    end = _span(text, key, last)[1] if last.id == "scalar" else last.end_mark.index
     # A block's mark lies behind its trailing comments and blank lines: the new line goes before those.
     body = text[:end].rstrip() if last.id != "scalar" else text[:end]
-    rest_of_line = text[len(body) :].partition("\n")[0]
+    rest_of_line = text[len(body) :].partition("\n")[0].rstrip("\r")
     at = len(body) + len(rest_of_line)
-    return text[:at] + f"\n{indent}{name}: {spelled}" + text[at:]
+    line_end = "\r\n" if "\r\n" in text else "\n"
+    return text[:at] + f"{line_end}{indent}{name}: {spelled}" + text[at:]
 
 
 def _set_toml(text: str, path: list[str], value: Value) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from autotune.apply.locate import EditRefused
+from autotune.apply.plan import widest
 from autotune.apply.shadow import Shadow
 from autotune.apply.target import Target, target_of
 from autotune.apply.workbench import Changes, digest, work_out
@@ -69,6 +70,7 @@ def materialise(
         label=label,
         groups=[*(base.groups if base else []), *(group.id for group in groups)],
         rules=list(dict.fromkeys([*(base.rules if base else []), *(m.rule for m in members)])),
+        parity=widest([base.parity if base else None, *(member.parity for member in members)]),
         command=_shadow_command(shadow, target, changes.argv),
         cwd=str(shadow.path_of(target.cwd)),
         env={**(base.env if base else {}), **changes.env, **_python_path(shadow, target, files)},

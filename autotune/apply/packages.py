@@ -18,13 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import FilesError, InputError
-from autotune.facts.recipes import build_variables, pinned
+from autotune.facts.recipes import DEADLINE_MINUTES, build_variables, built_from_source, pinned
 from autotune.records.plan import InstalledPackage
 
 NEVER = re.compile(r"(torch|torchvision|torchaudio|triton|numpy|transformers|tokenizers|nvidia-.*|cuda-.*)$")
 _DONE = "overlay.json"
-# Compiling kernels takes minutes; hours mean that something is wrong.
-DEADLINE_S = 1800.0
 Progress = Callable[[str], None]
 
 
@@ -42,7 +40,7 @@ def install(
     interpreter: str,
     run: Path,
     wheelhouse: Path | None = None,
-    deadline_s: float = DEADLINE_S,
+    deadline_s: float | None = None,
     progress: Progress | None = None,
 ) -> Overlay:
     """Install into `run/overlay/<set>` with the job's interpreter and check every import there.
@@ -57,6 +55,9 @@ def install(
     if (folder / _DONE).exists():
         saved = json.loads((folder / _DONE).read_text(encoding="utf-8"))
         return Overlay(folder, [InstalledPackage(**p) for p in saved])
+    if deadline_s is None:  # hours mean that something is wrong, unless the package is known for them
+        builds = [built_from_source(name) for name in names]
+        deadline_s = 60.0 * max([DEADLINE_MINUTES, *(b.deadline_minutes for b in builds if b is not None)])
     job = _Interpreter(interpreter, folder, wheelhouse, time.monotonic() + deadline_s, progress or _quiet)
     waiting, done = list(names), set[str]()
     while waiting:

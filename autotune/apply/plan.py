@@ -15,6 +15,7 @@ from autotune.apply.locate import EditRefused
 from autotune.apply.predict import State
 from autotune.apply.target import Target, target_of
 from autotune.apply.workbench import ConflictError, work_out
+from autotune.facts.recipes import cannot_build
 from autotune.records.findings import Diagnosis, Finding, Fix
 from autotune.records.observation import Observation
 from autotune.records.plan import Advice, Conflict, Member, PatchedJob, Plan, PlanGroup
@@ -32,6 +33,7 @@ class Choice:
     exclude: tuple[str, ...] = ()
     unsafe: bool = False  # also changes a person should review
     packages: bool = True
+    wheels: bool = False  # a folder of wheels is given: nothing has to be compiled
 
     def reason_against(self, rule: str) -> str:
         """Why the choice leaves the rule out; empty when it does not."""
@@ -133,7 +135,7 @@ class _Planner:
             ratio_upper=_together(gains),
             admissible=True,
             applicability=max((m.applicability for m in members), key=_LEVELS.index),
-            parity=_widest(m.parity for m in members),
+            parity=widest(m.parity for m in members),
             after=[rule for f in findings for rule in f.after if rule not in rules],
             predicted=state.changed(),
             packages=list(
@@ -169,6 +171,11 @@ class _Planner:
             return "needs a person's review (--unsafe takes it)", None
         if fix.surface == "package" and not self.choice.packages:
             return "packages are not to be installed", None
+        wanted = [
+            str(p) for s in fix.steps if s.action == "install" for p in _texts(s.arguments.get("packages"))
+        ]
+        if wanted and not self.choice.wheels and (why := cannot_build(wanted)):
+            return why, None
         against = state.reason_against(fix)
         if against:
             return against, None
@@ -181,7 +188,7 @@ class _Planner:
             steps=fix.steps,
             sites=self._narrowed(finding),
             passed_over=list(passed),
-            parity=finding.parity,
+            parity=fix.parity or finding.parity,
             caution=finding.caution,
         )
         try:
@@ -282,7 +289,8 @@ def _together(gains: list[float]) -> float | None:
     return max(product, 1 / (1 - saved)) if saved < 0.9 else product
 
 
-def _widest(tiers: Iterable[Tier | None]) -> Tier | None:
+def widest(tiers: Iterable[Tier | None]) -> Tier | None:
+    """The tier that allows what every one of some changes must be allowed; None when none is named."""
     found = [_TIERS.index(t) for t in tiers if t is not None]
     return _TIERS[max(found)] if found else None
 

@@ -110,7 +110,8 @@ def packs(steps: list[FixStep]) -> bool:
     """Whether these steps put several examples into one row."""
     for step in steps:
         arguments = step.arguments
-        if step.action == "use_shim" and "packed_batches" in str(arguments.get("template")):
+        template = str(arguments.get("template"))
+        if step.action == "use_shim" and ("packed_batches" in template or "token_rows" in template):
             return True
         keywords = arguments.get("keywords")
         given = keywords if isinstance(keywords, Mapping) else {}

@@ -9,18 +9,32 @@ from typing import Any
 
 from autotune.apply.script_imports import package_imports, standard_imports, tokenizer_class
 from autotune.apply.script_options import WIDTH, assigned, cache_fields, option_lines
+from autotune.data import data_dir
 from autotune.errors import InputError
 from autotune.records.script import LoraContext, ScriptContext, source_type
 
 TEMPLATE = "fsdp2/train.py.j2"
 
 
-def render_script(context: ScriptContext, templates_dir: Path) -> str:
-    """The source of the script; raises `InputError` when the context asks for what cannot be rendered."""
+def template_place(name: str) -> tuple[Path, str]:
+    """(folder, file) of a template: `fsdp2`, or the path of one's own. Raises InputError."""
+    if name == "fsdp2":
+        return data_dir("templates"), TEMPLATE
+    path = Path(name)
+    if not path.is_file():
+        raise InputError("there is no such template", where=name, hint="fsdp2, or the path of a .j2 file")
+    return path.resolve().parent, path.name
+
+
+def render_script(context: ScriptContext, templates_dir: Path, template: str = TEMPLATE) -> str:
+    """The source of the script; raises `InputError` when the context asks for what cannot be rendered.
+
+    A template of one's own may include and extend the built-in ones (`fsdp2/train.py.j2`).
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
     environment = Environment(
-        loader=FileSystemLoader(templates_dir),
+        loader=FileSystemLoader([templates_dir, data_dir("templates")]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -28,11 +42,11 @@ def render_script(context: ScriptContext, templates_dir: Path) -> str:
         autoescape=False,
     )
     try:
-        source = environment.get_template(TEMPLATE).render(template_values(context))
+        source = environment.get_template(template).render(context=context, **template_values(context))
     except TemplateError as error:
         raise InputError(
             f"the template does not render: {error}",
-            where=str(templates_dir / TEMPLATE),
+            where=str(templates_dir / template),
             code="template-broken",
         ) from error
     source = tidy(source)
@@ -41,7 +55,7 @@ def render_script(context: ScriptContext, templates_dir: Path) -> str:
     except SyntaxError as error:
         raise InputError(
             f"the rendered script is not valid Python: {error.msg} in line {error.lineno}",
-            where=str(templates_dir / TEMPLATE),
+            where=str(templates_dir / template),
             code="template-broken",
         ) from error
     return source

@@ -51,7 +51,6 @@ def package_imports(context: ScriptContext) -> list[str]:
             f"from torch.distributed.fsdp import {'FSDPModule, ' if c.data.eval_source else ''}"
             "MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method",
         ),
-        (c.model.lora, "from torch.distributed.tensor import distribute_tensor"),
         (packed, "from torch.nn.attention.varlen import varlen_attn"),
         (c.memory.checkpointing == "full", "from torch.utils.checkpoint import checkpoint"),
         (

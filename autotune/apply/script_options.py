@@ -37,15 +37,12 @@ def option_groups(context: ScriptContext) -> list[tuple[str, dict[str, Any]]]:
             | when(c.data.streaming, cache_dir=c.data.cache_dir),
         ),
         (
-            "rows: max_length 0 is no limit but the row; long_examples refuse, split or truncate",
+            "max_length 0: the row; long_examples: refuse, split, truncate; max_steps 0: all epochs",
             {"max_length": c.data.max_length, "long_examples": c.data.long_examples}
             | when(packed, row_tokens=c.packing.row_tokens, fixed_rows=c.packing.fixed_rows)
             | {"pad_multiple": c.batch.pad_multiple}
-            | when(not packed, rows_per_micro_batch=c.batch.rows_per_micro_batch),
-        ),
-        (
-            "one optimizer step, all ranks together; max_steps 0 is all epochs",
-            when(by_examples, examples_per_step=examples)
+            | when(not packed, rows_per_micro_batch=c.batch.rows_per_micro_batch)
+            | when(by_examples, examples_per_step=examples)
             | when(not by_examples, rows_per_step=c.batch.rows_per_step)
             | {"drop_last": c.batch.drop_last}
             | when(not c.data.streaming, epochs=float(c.optimizer.epochs))
@@ -71,17 +68,14 @@ def option_groups(context: ScriptContext) -> list[tuple[str, dict[str, Any]]]:
             },
         ),
         (
-            "",
+            "speed for memory; attention auto: flash-attn if installed, else varlen; or another name",
             {
                 "compute_dtype": c.precision.compute,
                 "master_dtype": c.precision.master,
                 "reduce_dtype": c.precision.reduce,
                 "tf32": c.precision.tf32,
-            },
-        ),
-        (
-            "speed for memory; attention auto: flash-attn if installed, else varlen; or another name",
-            {"attention": c.loss.attention}
+                "attention": c.loss.attention,
+            }
             | when(c.loss.head == "chunked", chunk_elements=1 << 28)
             | when(c.memory.checkpointing != "none", checkpoint_every=c.memory.checkpoint_every)
             | when(c.parallel.replicas > 1, replicas=c.parallel.replicas)

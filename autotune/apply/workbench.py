@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.apply import configs, flags
+from autotune.apply import dialects, flags
 from autotune.apply.edit import SITE_ACTIONS, Edit, edit_source
 from autotune.apply.locate import EditRefused, sha256_text
 from autotune.apply.shims import MODULE_NAME, render_shim
@@ -192,12 +192,12 @@ class _Bench:
         if not isinstance(value, (str, int, float, bool)):
             raise EditRefused(f"'{key}' cannot be set to {value!r}")
         text = self.changes.texts.get(path, self.target.text(path))
-        self.changes.texts[path] = configs.set_key(text, path.suffix.lower(), key, value)
+        self.changes.texts[path] = dialects.set_setting(text, path.suffix.lower(), key, value)
         self.changes.configs.add(path)
         _once(self.changes.rules.setdefault(path, []), rule)
 
     def _config_with(self, key: str) -> Path:
-        """The configuration file that holds `key`; else the only one the script reads."""
+        """The configuration file that holds `key`; else the only one that holds the job's own settings."""
         files = self.target.command.config_files
         if not files:
             raise EditRefused("the command names no configuration file")
@@ -206,9 +206,16 @@ class _Bench:
         paths = [Path(file.path) for file in files]
         for path in paths:
             text = self.changes.texts.get(path, self.target.text(path))
-            if configs.has_key(text, path.suffix.lower(), key):
+            if dialects.has_setting(text, path.suffix.lower(), key):
                 return path
-        own = [Path(file.path) for file in files if file.owner == "script"]
+        own = [
+            Path(file.path)
+            for file in files
+            if file.owner == "script"
+            and dialects.is_place_of_settings(
+                self.target.text(Path(file.path)), Path(file.path).suffix.lower()
+            )
+        ]
         if len(own) != 1:
             raise EditRefused(f"none of {len(paths)} configuration files has '{key}'")
         return own[0]

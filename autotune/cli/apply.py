@@ -9,6 +9,7 @@ import click
 
 from autotune.cli.choices import choice_of, choice_options
 from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.complete import run_names
 from autotune.errors import AutotuneError, InputError
 
 if TYPE_CHECKING:
@@ -17,11 +18,16 @@ if TYPE_CHECKING:
 
 
 @click.command("apply", epilog="Example: autotune apply --write")
-@click.argument("run_name", metavar="[RUN]", required=False)
+@click.argument("run_name", metavar="[RUN]", required=False, shell_complete=run_names)
 @click.option("--write", "write", is_flag=True, help="Put the patched copy beside the original.")
 @click.option("--revert", is_flag=True, help="Take away what --write or --in-place put there.")
 @click.option("--in-place", is_flag=True, help="Edit the originals; wants a clean git tree.")
 @click.option("--template", help="Write a whole training script instead: fsdp2, or a template PATH of yours.")
+@click.option(
+    "--environment",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write the run's packages into this folder: requirements, Dockerfile, source builds.",
+)
 @click.option("--full", is_flag=True, help="Show added modules in full, not only by name.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File for --template.")
 @choice_options
@@ -33,6 +39,7 @@ def command(
     revert: bool,
     in_place: bool,
     template: str | None,
+    environment: Path | None,
     full: bool,
     output: Path | None,
     select: tuple[str, ...],
@@ -52,6 +59,8 @@ def command(
         _revert(folder)
     elif template is not None:
         _from_template(folder, template, output)
+    elif environment is not None:
+        _environment(folder, environment)
     else:
         choice = choice_of(select, exclude, unsafe, run=folder)
         _patch(folder, write, in_place, choice, wheelhouse, full)
@@ -117,6 +126,37 @@ def _revert(folder: Path) -> None:
         return
     for path in gone:
         screen.answer(f"reverted {path}")
+
+
+def _environment(folder: Path, into: Path) -> None:
+    from autotune.apply.environment import environment_files
+    from autotune.optimize.patched import KEPT_JOB, observation_of
+    from autotune.records.answers import EnvironmentWritten
+    from autotune.records.plan import PatchedJob
+    from autotune.store import read_record, write_text
+
+    screen = current_screen()
+    kept = folder / KEPT_JOB
+    job = read_record(kept, PatchedJob) if kept.exists() else None
+    files = environment_files(observation_of(folder), job, run=folder.name)
+    for name in files:
+        if (into / name).exists():
+            raise InputError(
+                "this file is there already",
+                where=str(into / name),
+                hint="choose another folder",
+                code="file-in-the-way",
+            )
+    for name, text in files.items():
+        write_text(into / name, text)
+    written = [str(into / name) for name in files]
+    if screen.as_json:
+        screen.document(EnvironmentWritten(files=written, proven=job is not None))
+        return
+    for path in written:
+        screen.answer(f"wrote {path}")
+    if job is None:
+        screen.answer("these are the packages of the watched job; autotune optimize proves a change first")
 
 
 def _from_template(folder: Path, template: str, output: Path | None) -> None:

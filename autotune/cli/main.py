@@ -18,7 +18,10 @@ _VERBS: dict[str, tuple[str, str]] = {
     "optimize": ("autotune.cli.optimize", "Find, apply and prove what makes a training command faster."),
     "analyze": ("autotune.cli.analyze", "Watch an unchanged training command and say why it is slow."),
     "apply": ("autotune.cli.apply", "Show, write or take back the patched copy of a run."),
-    "generate": ("autotune.cli.generate", "Write an FSDP2 training script for a model and data, without a run."),
+    "generate": (
+        "autotune.cli.generate",
+        "Write an FSDP2 training script for a model and data, without a run.",
+    ),
     "verify": ("autotune.cli.verify", "Rerun the original and the patched job and compare speed and loss."),
     "report": ("autotune.cli.report", "Show the diagnosis of a run again."),
     "trace": ("autotune.cli.trace", "Tables of saved profiler traces, without rules."),

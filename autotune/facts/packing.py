@@ -43,6 +43,12 @@ def packing_verdict(
     return _worse(verdict, _attention_verdict(table, kwargs, attention, batch, mask, use_cache))
 
 
+def is_dense(family: str) -> bool:
+    """Whether the table knows the family as one with softmax attention only."""
+    families = _table()["families"]
+    return "dense" in families.get(family, families.get(family.removesuffix("_text"), {}))
+
+
 def _worse(first: Verdict, second: Verdict | None) -> Verdict:
     return first if second is None or _RANK[first] >= _RANK[second] else second
 

@@ -16,6 +16,8 @@ from typing import Any, Literal
 from autotune.data import data_dir
 from autotune.facts.versions import satisfies
 
+# Most kernels compile within minutes; one that is known to take longer says so in the table.
+DEADLINE_MINUTES = 30
 State = Literal["installed", "fits", "does not fit", "unknown"]
 
 
@@ -47,6 +49,36 @@ def tools_here(names: Sequence[str] = ("nvcc",)) -> frozenset[str]:
     homes = [os.path.join(home, "bin") for home in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if home]
     path = os.pathsep.join([os.environ.get("PATH", ""), *homes])
     return frozenset(name for name in names if shutil.which(name, path=path))
+
+
+@dataclass(frozen=True)
+class SourceBuild:
+    """What is known of compiling a package."""
+
+    expected: str  # in words: how long, and on what
+    deadline_minutes: int  # past this something is wrong
+
+
+def built_from_source(package: str) -> SourceBuild | None:
+    """How a package is compiled; None for one that comes as a wheel, and for one without a recipe."""
+    recipe = _table().get(_plain(package))
+    if recipe is None or recipe["artefact"] != "source":
+        return None
+    known = (
+        f"about {recipe['minutes']} minutes ({recipe['build']})" if "minutes" in recipe else "some minutes"
+    )
+    return SourceBuild(known, int(recipe.get("deadline_minutes", DEADLINE_MINUTES)))
+
+
+def cannot_build(packages: Sequence[str], tools: frozenset[str] | None = None) -> str:
+    """Why one of these cannot be compiled on this machine; empty when nothing stands against it."""
+    here = tools_here() if tools is None else tools
+    for package in packages:
+        recipe = _table().get(_plain(package), {})
+        missing = [tool for tool in recipe.get("tools", []) if tool not in here]
+        if recipe.get("artefact") == "source" and missing:
+            return f"{package} is compiled, and {', '.join(missing)} was not found on this machine"
+    return ""
 
 
 def environment_plan(environment: Environment, packages: Sequence[str] = ()) -> list[Advice]:
@@ -81,8 +113,14 @@ def pinned(package: str) -> list[str]:
 
 def build_variables(package: str) -> dict[str, str]:
     """Variables a source build wants."""
-    name = package.split("=")[0].split("<")[0].split(">")[0].strip().lower()
-    return {str(k): str(v) for k, v in _table().get(name, {}).get("env", {}).items()}
+    return {str(k): str(v) for k, v in _table().get(_plain(package), {}).get("env", {}).items()}
+
+
+def _plain(requirement: str) -> str:
+    """`name` of `Name==1.0`."""
+    return (
+        requirement.split("=")[0].split("<")[0].split(">")[0].split("[")[0].strip().lower().replace("_", "-")
+    )
 
 
 @cache
@@ -102,10 +140,10 @@ def _advise(name: str, environment: Environment) -> Advice:
     if version is not None:
         return Advice(name, "installed", version)
     state, reason = _verdict(recipe, environment)
+    compiled = built_from_source(name)
     build = ""
-    if recipe["artefact"] == "source":
-        known = f"about {recipe['minutes']} minutes ({recipe['build']})" if "minutes" in recipe else "minutes"
-        build = f"built from source: {known}"
+    if compiled is not None:
+        build = f"built from source: {compiled.expected}, stopped after {compiled.deadline_minutes}"
     return Advice(name, state, reason, _command(name, recipe, environment), build, recipe.get("instead", ""))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,14 +18,15 @@ from autotune.optimize.live import live_check_for
 from autotune.optimize.options import LoopOptions
 from autotune.optimize.state import LoopState
 from autotune.records.ladder import Dropped, Ladder
-from autotune.store import write_record
+from autotune.records.observation import Observation
+from autotune.store import read_record, write_record
+from autotune.verify.arm import progress_line
 
 if TYPE_CHECKING:
     from autotune.records.findings import Diagnosis
-    from autotune.records.observation import Observation
     from autotune.records.plan import PatchedJob, Plan, PlanGroup
     from autotune.records.terms import Tier
-    from autotune.records.verdict import Verdict
+    from autotune.records.verdict import Trial, Verdict
     from autotune.verify.arm import Arm
 
 
@@ -87,7 +89,7 @@ class OptimizeLoop:
             state.diagnosis,
             state.observation,
             templates_dir=self._options.templates_dir,
-            choice=self._options.choice,
+            choice=replace(self._options.choice, wheels=self._options.wheelhouse is not None),
             base=state.current if state.kept else None,
         )
         write_record(self._run / "plan.json", plan)
@@ -209,14 +211,39 @@ class OptimizeLoop:
         if self._options.max_minutes is not None:
             left = max(1.0, self._options.max_minutes - state.minutes())
         options = replace(
-            self._options.verify, tier=tier, max_minutes=left or self._options.verify.max_minutes
+            self._options.verify,
+            tier=tier,
+            max_minutes=left or self._options.verify.max_minutes,
+            shared_folder=self._run / "trials" / "parity",
         )
         return run_comparison(
             arms,
             folder=folder,
             options=options,
             launch=launch,
-            progress=lambda p: self._status(f"{p.phase} {p.launch}/{p.launches} {p.detail}"),
+            progress=lambda p: self._status(progress_line(p)),
+            on_trial=self._note_start,
+            reference=self._reference(state),
+        )
+
+    def _reference(self, state: LoopState) -> Arm:
+        """Half precision is judged by the unchanged job, unless what was kept trains otherwise on purpose."""
+        alike = all(group.parity != "statistical" for group in state.kept)
+        return arm_of("as it was", state.baseline if alike else state.current, warmed=True)
+
+    def _note_start(self, trial: Trial) -> None:
+        """Each start of the job with what it took: the journal shows where the minutes went."""
+        made = "used again" if trial.reused else f"{trial.wall_s:.1f} s"
+        block = f" of block {trial.block}" if trial.block else ""
+        self._journal.note(
+            "start",
+            f"{trial.purpose}{block}, {trial.arm}: {made}, {len(trial.steps)} steps, {trial.outcome}",
+            purpose=trial.purpose,
+            arm=trial.arm,
+            label=trial.label,
+            wall_s=0.0 if trial.reused else trial.wall_s,
+            startup_s=trial.startup_s,
+            steps=len(trial.steps),
         )
 
     def _keep(
@@ -230,14 +257,25 @@ class OptimizeLoop:
         write_record(self._run / "patched_job.json", state.current)
         names = "; ".join(_name(group) for group in groups)
         self._journal.decide("kept", f"Kept: {names}. {verdict.sentence}", groups=[g.id for g in groups])
-        self._look_again(state)
+        self._look_again(state, verdict)
 
-    def _look_again(self, state: LoopState) -> None:
-        """Profile the job as it is now: mending one cause exposes the next."""
-        label = f"look-{state.trials:03d}"
-        folder = self._run / "launches" / label
-        self._status("looking again at the patched job")
-        state.observation = watch(start_of(state.current), folder, self._options.watch, None)
+    def _look_again(self, state: LoopState, verdict: Verdict) -> None:
+        """Profile the job as it is now: mending one cause exposes the next.
+
+        The profile that proved the change to be in effect is one of the same job.
+        """
+        proof = [t for t in verdict.trials if t.purpose == "live" and t.outcome == "finished"]
+        if proof and proof[-1].arm == verdict.arms[-1].name:
+            folder = self._trial_folder(state.trials) / proof[-1].label
+            label = f"../{folder.relative_to(self._run)}"
+            state.observation = read_record(folder / "observation.json", Observation)
+        else:
+            label = f"look-{state.trials:03d}"
+            folder = self._run / "launches" / label
+            self._status("looking again at the patched job")
+            state.observation = watch(start_of(state.current), folder, self._options.watch, None)
+            wall_s = round(state.observation.wall_s, 3)
+            self._journal.note("start", f"profile: {wall_s:.1f} s", purpose="look", label=label, wall_s=wall_s)
         state.diagnosis = diagnose_launch(self._run, label, self._options.rules).diagnosis
         self._journal.decide("analyzed", f"The patched job: {state.diagnosis.verdict}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,7 @@ def patched_job_of(
     narrowed = bool(choice.select or choice.exclude or choice.unsafe)
     if (run / KEPT_JOB).exists() and not narrowed:
         return read_record(run / KEPT_JOB, PatchedJob), None
-    plan = plan_of(run, choice)
+    plan = plan_of(run, replace(choice, wheels=wheelhouse is not None))
     groups = [group for group in plan.groups if group.admissible]
     if not groups:
         reasons = [group.reason for group in plan.groups if group.reason]

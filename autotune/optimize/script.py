@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     )
 
 
-def script_of(run: Path, output: Path) -> tuple[str, str]:
+def script_of(run: Path, output: Path, template: str = "fsdp2") -> tuple[str, str]:
     """The script's text and its launch command. A tokenizer made from a file is copied beside `output`.
 
     Raises InputError when the run lacks what a script needs; the message names it.
     """
-    from autotune.apply.script import render_script
-    from autotune.data import data_dir
+    from autotune.apply.script import render_script, template_place
     from autotune.records.facts import FactSheet
 
     observation = observation_of(run)
@@ -48,7 +47,7 @@ def script_of(run: Path, output: Path) -> tuple[str, str]:
             code="script-incomplete",
         )
     context = _context(run, output, observation, lead, lead.recipe, facts)
-    text = render_script(context, data_dir("templates"))
+    text = render_script(context, *template_place(template))
     processes = max(1, observation.expected_ranks)
     return text, f"torchrun --nproc-per-node {processes} {shlex.quote(str(output))}"
 

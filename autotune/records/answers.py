@@ -201,6 +201,22 @@ class ScriptWritten(Document):
     launch: str
 
 
+class GeneratedScript(Document):
+    """`generate`."""
+
+    script: str
+    launch: str
+    packed: bool  # whether rows hold several examples
+    packing_reason: str
+
+
+class EnvironmentWritten(Document):
+    """`apply --environment`."""
+
+    files: list[str]
+    proven: bool  # whether the packages are those of a change that was proven
+
+
 class ConfigValue(Record):
     """One key of the configuration and where its value comes from."""
 

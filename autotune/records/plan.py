@@ -98,6 +98,7 @@ class PatchedJob(Document):
     label: str
     groups: list[str]
     rules: list[str]
+    parity: Tier | None = None  # the widest tier of the changes; absent where they do not say
     command: list[str]
     cwd: str
     env: dict[str, str | None] = Field(default_factory=dict)  # what the arm sets or unsets

@@ -160,6 +160,7 @@ def _fix(way: FixWay, context: Context) -> Fix:
         steps=[_rendered(step, context) for step in way.steps],
         requires=way.requires,
         predicts=way.predicts,
+        parity=way.parity,
     )
 
 

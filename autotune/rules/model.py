@@ -63,6 +63,9 @@ class FixWay(Record):
     predicts: dict[str, bool | int | float | str] = Field(
         default_factory=dict, description='facts this makes true; "=group.name" takes another fact\'s value'
     )
+    parity: Tier | None = Field(
+        default=None, description="where this way needs another tier of comparison than the rule"
+    )
     steps: list[Step] = Field(default_factory=list, description="empty: advice only")
 
 

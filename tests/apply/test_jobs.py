@@ -7,14 +7,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from apply_sites import site_in
 from findings_made import PACK, diagnosis, finding, fix, observation
 from findings_made import step as fix_step
 
 from autotune.apply.job import materialise
 from autotune.apply.plan import build_plan
+from autotune.data import data_dir
 from autotune.records.findings import Fix
 from autotune.records.plan import PatchedJob
 from autotune.records.sites import Site
@@ -132,3 +135,39 @@ def test_trl(project: Path) -> None:
     how = fix(PACK.steps[0], TRAINER_STEP, surface="shim")
     baseline, patched = both_arms(project, [sys.executable, "sft.py"], sites, how)
     compare(baseline, patched, {"sft": 4})
+
+
+@pytest.mark.parametrize("rule", ["shape-churn", "rank-imbalance", "outlier-lengths"])
+def test_rules_offer_rows_of_a_token_budget_with_their_own_tier(rule: str) -> None:
+    way = yaml.safe_load((data_dir("rules") / "batching" / f"{rule}.yaml").read_text())["fix"][0]
+    assert (way["applicability"], way["parity"]) == ("review", "statistical")
+    assert way["steps"] == _token_rows()["steps"]
+
+
+def test_two_ranks_with_rows_of_a_token_budget(project: Path) -> None:
+    script = project / "sharded.py"
+    sites = [
+        site_in(script, "DataLoader", kind="loader", parameters=LOADER),
+        site_in(script, "from_config", kind="model_create", callee=CREATE),
+    ]
+    way = _token_rows()
+    way["steps"][0]["arguments"] = {"row_tokens": 128}
+    how = fix(*(fix_step(**s) for s in way["steps"]), surface="shim", parity="statistical")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    seen = observation([*command, str(script)], project, sites)
+    found = diagnosis(finding("batching/shape-churn", how, parity="token-exact"), packing__verdict="isolated")
+    plan = build_plan(found, seen)
+    assert [(g.reason, g.parity) for g in plan.groups] == [("", "statistical")]
+    job = materialise(plan.groups, seen, run=project.parent / "runs" / "at-1", label="patched")
+    assert job.parity == "statistical"
+    shown = steps(run(job))
+    assert {len(v) for v in shown.values()} == {3}, (
+        "518 tokens fill 5 rows of 128; two ranks need an even number"
+    )
+    assert all(rows == 1 for values in shown.values() for _, rows in values)
+    assert shown["rank0"] != shown["rank1"]
+
+
+def _token_rows() -> Any:
+    text = (data_dir("rules") / "batching" / "shape-churn.yaml").read_text()
+    return yaml.safe_load(text)["fix"][0]

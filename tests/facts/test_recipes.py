@@ -80,3 +80,19 @@ def test_the_table_is_complete() -> None:
         "flash-linear-attention",
         "liger-kernel",
     }
+
+
+def test_every_version_window_says_where_it_comes_from() -> None:
+    table = Path(__file__).resolve().parents[2] / "rules" / "_tables" / "version_windows.yaml"
+    windows = yaml.safe_load(table.read_text())["windows"]
+    assert len(windows) >= 8
+    assert [row["package"] for row in windows if not row.get("source")] == []
+
+
+def test_long_builds_have_a_deadline_of_their_own() -> None:
+    from autotune.facts.recipes import built_from_source
+
+    conv, flash = built_from_source("causal-conv1d==1.7.0"), built_from_source("Flash_Attn")
+    assert conv is not None and flash is not None
+    assert (conv.deadline_minutes, flash.deadline_minutes) == (30, 180)
+    assert built_from_source("flash-linear-attention") is None and built_from_source("nonesuch") is None

@@ -9,6 +9,9 @@ from autotune.facts.sheet import SheetBuilder
 from autotune.records.observation import Observation
 from autotune.records.sites import Site, SiteKind
 
+# Options of launchers, and of DeepSpeed, that name a file of theirs.
+_LAUNCHER_FILES = {"config_file", "config-file", "deepspeed", "deepspeed_config", "deepspeed-config"}
+
 
 def call_facts(sheet: SheetBuilder, observation: Observation) -> None:
     """Facts from call sites; absent where the kind of call was not seen."""
@@ -29,7 +32,23 @@ def call_facts(sheet: SheetBuilder, observation: Observation) -> None:
         sheet.put("kernels.hub_kernels_asked", asked, source)
     carriers = list(_of(observation, "carrier"))
     if carriers:
-        sheet.put("trainer.settings_origin", settings_origin(carriers), source)
+        origin = settings_origin(carriers)
+        if (
+            origin == "call-site"
+            and not any(site.editable for site in carriers)
+            and _names_a_file(observation)
+        ):
+            origin = "config"  # a program of a library read the file its command names
+        sheet.put("trainer.settings_origin", origin, source)
+
+
+def _names_a_file(observation: Observation) -> bool:
+    """Whether the command names a configuration file that is not its launcher's."""
+    words = observation.command
+    return any(
+        word.endswith((".yaml", ".yml", ".json", ".toml")) and before.lstrip("-") not in _LAUNCHER_FILES
+        for before, word in zip(["", *words], words, strict=False)
+    )
 
 
 def settings_origin(carriers: Iterable[Site]) -> str:
