@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from autotune.cli.common import current_screen
+from autotune.cli.complete import rule_ids
 from autotune.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,8 +21,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 def choice_options(function: F) -> F:
     """--select, --exclude, --unsafe and --wheelhouse."""
     for option in (
-        click.option("--select", multiple=True, help="Only this rule, or a category such as 'kernels/*'."),
-        click.option("--exclude", multiple=True, help="Not this rule or category (repeatable)."),
+        click.option(
+            "--select",
+            multiple=True,
+            shell_complete=rule_ids,
+            help="Only this rule, or a category such as 'kernels/*'.",
+        ),
+        click.option(
+            "--exclude",
+            multiple=True,
+            shell_complete=rule_ids,
+            help="Not this rule or category (repeatable).",
+        ),
         click.option("--unsafe", is_flag=True, help="Also changes that a person should review."),
         click.option(
             "--wheelhouse",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from autotune import __version__
+from autotune.cli.complete import rule_ids
 from autotune.console import Screen
 from autotune.errors import AutotuneError, InputError, InterruptedRunError
 
@@ -45,7 +46,12 @@ def job_options(function: F) -> F:
             type=click.Path(path_type=Path, exists=True, file_okay=False),
             help="A folder of your own rules (repeatable).",
         ),
-        click.option("--disable", multiple=True, help="A rule to leave out (repeatable)."),
+        click.option(
+            "--disable",
+            multiple=True,
+            shell_complete=rule_ids,
+            help="A rule to leave out, or a pattern such as 'debug/*' (repeatable).",
+        ),
     ):
         function = option(function)
     return function

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from autotune.cli.common import current_screen, fails_on, output_options, price_option, runs_dir_option
+from autotune.cli.complete import run_names
 from autotune.errors import Exit, InputError
 from autotune.records.terms import SEVERITIES
 
@@ -37,7 +38,7 @@ def _file_options(function: F) -> F:
 
 
 @click.command("report", epilog="Example: autotune report latest --markdown report.md --sarif findings.sarif")
-@click.argument("run_name", metavar="[RUN]", required=False)
+@click.argument("run_name", metavar="[RUN]", required=False, shell_complete=run_names)
 @click.option("--full", is_flag=True, help="Also cautions, all evidence and every rule by name.")
 @_file_options
 @click.option(

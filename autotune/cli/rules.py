@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.complete import rule_ids
 from autotune.cli.groups import SuggestingGroup
 from autotune.errors import Exit, InputError
 
@@ -84,7 +85,7 @@ def list_rules(rule_dirs: tuple[Path, ...]) -> None:
 
 
 @command.command(epilog="Example: autotune rules explain attention/eager --run latest")
-@click.argument("rule_id")
+@click.argument("rule_id", shell_complete=rule_ids)
 @click.option(
     "--run", "run_name", help="Show the condition with this run's values ('latest' for the newest)."
 )

@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.complete import run_names
 
 
 @click.command("show", epilog="Example: autotune show latest")
-@click.argument("run_name", metavar="[RUN]", required=False)
+@click.argument("run_name", metavar="[RUN]", required=False, shell_complete=run_names)
 @runs_dir_option
 @output_options
 def command(run_name: str | None, runs_dir: Path) -> None:

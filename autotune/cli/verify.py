@@ -11,6 +11,7 @@ import click
 
 from autotune.cli.choices import choice_of, choice_options
 from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.complete import run_names
 from autotune.errors import Exit
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command("verify", epilog="Example: autotune verify --max-pairs 5")
-@click.argument("run_name", metavar="[RUN]", required=False)
+@click.argument("run_name", metavar="[RUN]", required=False, shell_complete=run_names)
 @click.option("--min-pairs", type=click.IntRange(2, 50), default=3, show_default=True, help="Pairs at least.")
 @click.option("--max-pairs", type=click.IntRange(2, 50), default=8, show_default=True, help="Pairs at most.")
 @click.option(

@@ -142,6 +142,8 @@ def test_completion_completes_verbs_and_options() -> None:
         return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
     assert complete("autotune", "opt") == ["optimize"]
+    assert complete("autotune", "apply", "--select", "attention/ea") == ["attention/eager"]
+    assert complete("autotune", "report", "late") == ["latest"]
     assert "--price-per-gpu-hour" in complete("autotune", "report", "--pr")
 
 
