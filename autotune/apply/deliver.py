@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from autotune.apply.shadow import original_of
+from autotune.apply.source_text import decode
 from autotune.apply.workbench import digest
 from autotune.errors import FilesError, InputError
 from autotune.records.plan import EditedFile, Manifest, ManifestFile, PatchedJob
@@ -35,7 +36,7 @@ def preview(job: PatchedJob, *, full: bool = False) -> str:
     parts = []
     for file in job.files:
         if full or file.sha256_before is not None:
-            parts.append(_file_diff(file, root))
+            parts.append(_file_diff(file, root, raw=False))
             continue
         lines = len(Path(file.shadow).read_bytes().splitlines())
         rules = f" for {', '.join(file.rules)}" if file.rules else ""
@@ -43,10 +44,13 @@ def preview(job: PatchedJob, *, full: bool = False) -> str:
     return "".join(parts) + f"\n$ {command_line(job, {})}\n"
 
 
-def diff_of(job: PatchedJob) -> str:
-    """A unified diff `git apply` takes from the project's root."""
+def diff_of(job: PatchedJob, *, raw: bool = False) -> str:
+    """A unified diff `git apply` takes from the project's root.
+
+    With `raw`, bytes that are not UTF-8 stand in it as surrogates, to be written as they were.
+    """
     root = project_root(job)
-    parts = [_file_diff(file, root) for file in job.files]
+    parts = [_file_diff(file, root, raw) for file in job.files]
     return "".join(parts)
 
 
@@ -205,7 +209,7 @@ _Planned = tuple[str, ManifestFile, bytes]  # user's file ("" for none), record,
 def _files(job: PatchedJob, mode: Mode, backups: Path | None) -> list[_Planned]:
     """What to write where; originals that will change are copied into `backups` first."""
     if mode == "patch":
-        content = diff_of(job).encode("utf-8")
+        content = diff_of(job, raw=True).encode("utf-8", "surrogateescape")
         name = (_script(job) or Path(job.original_cwd) / "job").stem + f"{SUFFIX}.patch"
         place = project_root(job) / name
         return [("", ManifestFile(path=str(place), action="created", sha256_after=digest(content)), content)]
@@ -370,9 +374,9 @@ def _by_hand(job: PatchedJob, mode: Mode, files: Sequence[ManifestFile]) -> list
     return steps
 
 
-def _file_diff(file: EditedFile, root: Path) -> str:
-    before = "" if file.sha256_before is None else Path(file.path).read_bytes().decode("utf-8")
-    after = Path(file.shadow).read_bytes().decode("utf-8")
+def _file_diff(file: EditedFile, root: Path, raw: bool) -> str:
+    before = "" if file.sha256_before is None else _text_of(Path(file.path), raw)
+    after = _text_of(Path(file.shadow), raw)
     name = Path(os.path.relpath(file.path, root)).as_posix()
     old = "/dev/null" if file.sha256_before is None else f"a/{name}"
     head = f"diff --git a/{name} b/{name}\n"
@@ -382,6 +386,12 @@ def _file_diff(file: EditedFile, root: Path) -> str:
     for line in difflib.unified_diff(_lines(before), _lines(after), old, f"b/{name}"):
         lines.append(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n")
     return head + "".join(lines)
+
+
+def _text_of(path: Path, raw: bool) -> str:
+    """Readable text; `raw` keeps every byte of a file in another encoding, for `git apply`."""
+    data = path.read_bytes()
+    return data.decode("utf-8", "surrogateescape") if raw else decode(data, str(path))
 
 
 def _lines(text: str) -> list[str]:

@@ -77,15 +77,30 @@ def edit_source(text: str, edits: Sequence[Edit], imports: Sequence[str] = ()) -
         transformer = _Transformer(work)
         module = cst.ensure_type(module.visit(transformer), cst.Module)
     new = mark + add_imports(module, list(imports)).code
+    fault = _fault(new)
+    if fault and not _fault(text):  # a file this Python is too old for was read by the parser above
+        result.refused = [Refusal(edit, f"the edited file would not compile: {fault}") for edit in edits]
+        return result
+    if fault:
+        try:
+            cst.parse_module(new.removeprefix("\ufeff"))
+        except cst.ParserSyntaxError as broken:
+            reason = f"the edited file would not compile: {broken.message}"
+            result.refused = [Refusal(edit, reason) for edit in edits]
+            return result
+    result.text = new
+    return result
+
+
+def _fault(text: str) -> str:
+    """Why this Python does not compile the text; empty when it does."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compile(new.removeprefix("\ufeff"), "<edited>", "exec", dont_inherit=True)
+            compile(text.removeprefix("\ufeff"), "<edited>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as fault:
-        result.refused = [Refusal(edit, f"the edited file would not compile: {fault}") for edit in edits]
-        return result
-    result.text = new
-    return result
+        return str(fault)
+    return ""
 
 
 class _Clash(EditRefused):

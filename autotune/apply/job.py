@@ -13,6 +13,7 @@ from pathlib import Path
 from autotune.apply.locate import EditRefused
 from autotune.apply.plan import widest
 from autotune.apply.shadow import Shadow
+from autotune.apply.source_text import encode_as
 from autotune.apply.target import Target, target_of
 from autotune.apply.workbench import Changes, digest, work_out
 from autotune.errors import FilesError, InputError
@@ -116,7 +117,7 @@ def _write_files(
     for path, text in changes.texts.items():
         old = files.pop(str(path), None)
         before = old.sha256_before if old else digest(path.read_bytes())
-        content = text.encode("utf-8")
+        content = encode_as(text, target.content(path), str(path))
         place = shadow.write(path, content)
         if digest(content) != before:
             files[str(path)] = EditedFile(

@@ -7,7 +7,7 @@ is refused.
 from __future__ import annotations
 
 import functools
-import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -38,11 +38,6 @@ class Source:
     aliases: dict[str, set[str]]  # local name -> last names it may stand for
 
 
-def sha256_text(text: str) -> str:
-    """Digest of a file's content as stored."""
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
-
-
 @functools.lru_cache(maxsize=16)
 def parse(text: str) -> Source:
     """Parse a source text. Raises EditRefused when it is not valid Python.
@@ -53,6 +48,8 @@ def parse(text: str) -> Source:
         wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
     except cst.ParserSyntaxError as fault:
         raise EditRefused(f"the file cannot be parsed: {fault.message}") from None
+    if wrapper.module.code != text:  # a form feed in front of a statement is lost by the parser
+        raise EditRefused("the file cannot be parsed without losing characters of it")
     positions = wrapper.resolve(PositionProvider)
     parents: dict[cst.CSTNode, cst.CSTNode] = {}
     calls: dict[tuple[int, int, int, int], cst.Call] = {}
@@ -64,7 +61,8 @@ def parse(text: str) -> Source:
             calls[at.start.line, at.start.column, at.end.line, at.end.column] = node
         else:
             aliases.look(node)
-    return Source(text, wrapper.module, parents, calls, text.splitlines(), aliases.found)
+    # Python's own line ends: str.splitlines would split at form feeds and at line separators in strings, too.
+    return Source(text, wrapper.module, parents, calls, re.split(r"\r\n|\r|\n", text), aliases.found)
 
 
 def _walk(root: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autotune.apply.locate import EditRefused
 from autotune.apply.shadow import original_of
+from autotune.apply.source_text import decode
 from autotune.observe.command import read_command
 from autotune.records.command import JobCommand
 from autotune.records.observation import Observation
@@ -49,16 +50,19 @@ class Target:
     def text(self, path: Path) -> str:
         """Current text of a file of the job. Raises EditRefused when it cannot be read."""
         if path not in self._texts:
-            source = path
-            for file in self.base.files if self.base else []:
-                if file.path == str(path):
-                    source = Path(file.shadow)
-            try:
-                self._texts[path] = source.read_bytes().decode("utf-8")
-            except (OSError, UnicodeDecodeError) as fault:
-                reason = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
-                raise EditRefused(f"{path} cannot be read: {reason}") from None
+            self._texts[path] = decode(self.content(path), str(path))
         return self._texts[path]
+
+    def content(self, path: Path) -> bytes:
+        """Current bytes of a file of the job. Raises EditRefused when it cannot be read."""
+        source = path
+        for file in self.base.files if self.base else []:
+            if file.path == str(path):
+                source = Path(file.shadow)
+        try:
+            return source.read_bytes()
+        except OSError as fault:
+            raise EditRefused(f"{path} cannot be read: {fault.strerror}") from None
 
 
 def target_of(observation: Observation, base: PatchedJob | None = None) -> Target:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from autotune.apply import dialects, flags
 from autotune.apply.edit import SITE_ACTIONS, Edit, edit_source
-from autotune.apply.locate import EditRefused, sha256_text
+from autotune.apply.locate import EditRefused
 from autotune.apply.shims import MODULE_NAME, render_shim
 from autotune.apply.target import Target
 from autotune.records.findings import FixStep
@@ -152,7 +152,7 @@ class _Bench:
             raise
         for site in sites:
             path = Path(site.file)
-            if sha256_text(self.target.text(path)) != site.file_sha256:
+            if digest(self.target.content(path)) != site.file_sha256:
                 raise EditRefused(f"{site.file} has changed since it was watched")
             self.edits.setdefault(path, []).append(Edit(member.rule, step.action, site, step.arguments))
             _once(self.changes.rules.setdefault(path, []), member.rule)
