@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 @click.option("--max-minutes", type=click.FloatRange(min=0.1), help="Minutes at most.")
 @click.option("--min-pairs", type=click.IntRange(2, 50), default=2, show_default=True, help="Pairs at least.")
 @click.option("--max-pairs", type=click.IntRange(2, 50), default=5, show_default=True, help="Pairs at most.")
+@click.option(
+    "--parity-steps",
+    type=click.IntRange(5, 10_000),
+    default=8,
+    show_default=True,
+    help="Steps whose training is compared.",
+)
 @click.option("--min-gain", type=click.FloatRange(0, 100), default=3.0, show_default=True, help="Percent.")
 @price_option
 @choice_options
@@ -41,6 +48,7 @@ def command(
     max_minutes: float | None,
     min_pairs: int,
     max_pairs: int,
+    parity_steps: int,
     min_gain: float,
     price_per_gpu_hour: float | None,
     select: tuple[str, ...],
@@ -100,7 +108,7 @@ def command(
             min_pairs=min_pairs,
             max_pairs=max_pairs,
             steps=steps or 12,
-            parity_steps=10,
+            parity_steps=parity_steps,
             first_step_timeout_s=first_step_timeout,
             allow_write=allow_write,
         ),

@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 @click.option("--min-pairs", type=click.IntRange(2, 50), default=3, show_default=True, help="Pairs at least.")
 @click.option("--max-pairs", type=click.IntRange(2, 50), default=8, show_default=True, help="Pairs at most.")
 @click.option(
-    "--steps", type=click.IntRange(3, 10_000), default=12, show_default=True, help="Steps per start."
+    "--steps", type=click.IntRange(5, 10_000), default=12, show_default=True, help="Steps per start."
+)
+@click.option(
+    "--parity-steps",
+    type=click.IntRange(5, 10_000),
+    default=20,
+    show_default=True,
+    help="Steps whose training is compared.",
 )
 @click.option("--max-minutes", type=click.FloatRange(min=0.1), help="Stop after this many minutes.")
 @click.option("--self-check", is_flag=True, help="Compare the job with itself: the noise of this machine.")
@@ -38,6 +45,7 @@ def command(
     min_pairs: int,
     max_pairs: int,
     steps: int,
+    parity_steps: int,
     max_minutes: float | None,
     self_check: bool,
     select: tuple[str, ...],
@@ -80,6 +88,7 @@ def command(
         min_pairs=min_pairs,
         max_pairs=max_pairs,
         steps=steps,
+        parity_steps=parity_steps,
         max_minutes=max_minutes,
         self_check=self_check,
         allow_write=tuple(Path(path) for path in record.allow_write),

@@ -21,3 +21,8 @@ class Journal:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         append_json(self._path, {"at": stamp, "event": event, "text": text, **data})
         self._say(text)
+
+    def note(self, event: str, text: str, **data: object) -> None:
+        """Record what happened without showing it."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        append_json(self._path, {"at": stamp, "event": event, "text": text, **data})

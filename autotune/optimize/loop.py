@@ -275,7 +275,9 @@ class OptimizeLoop:
             self._status("looking again at the patched job")
             state.observation = watch(start_of(state.current), folder, self._options.watch, None)
             wall_s = round(state.observation.wall_s, 3)
-            self._journal.note("start", f"profile: {wall_s:.1f} s", purpose="look", label=label, wall_s=wall_s)
+            self._journal.note(
+                "start", f"profile: {wall_s:.1f} s", purpose="look", label=label, wall_s=wall_s
+            )
         state.diagnosis = diagnose_launch(self._run, label, self._options.rules).diagnosis
         self._journal.decide("analyzed", f"The patched job: {state.diagnosis.verdict}")
 

@@ -92,3 +92,9 @@ class Progress:
 
 
 ProgressCallback = Callable[[Progress], None]
+
+
+def progress_line(state: Progress) -> str:
+    """Where a comparison stands, on one line, with the time left where a limit or earlier starts tell it."""
+    left = f", {state.minutes_left:.1f} minutes left" if state.minutes_left is not None else ""
+    return f"{state.phase} {state.launch}/{state.launches} {state.detail}{left}"

@@ -85,7 +85,7 @@ class Bench:
         else:
             self.reused += 1
         trial = to_trial(observation, request, label, started, self._wanted(request))
-        lent = not started and spec.folder.parent != self.folder
+        lent = not started and label not in self.made and spec.folder.parent != self.folder
         return observation, trial.model_copy(update={"reused": lent})
 
     def _wanted(self, request: Request) -> int:

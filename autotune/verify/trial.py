@@ -176,11 +176,18 @@ class _Comparison:
                 self.recorder.run(Request(purpose="warm", arm=arm, seed=self.options.seed))
 
     def _warmed_by_parity(self, arm: Arm) -> bool:
-        """Parity ran the same code; on a GPU, or where it compiled, its kernels may be other ones."""
-        own = [t for t in self.session.trials if t.arm == arm.name and t.purpose == "parity"]
-        software = next((a.software for a in self.session.arms if a.name == arm.name), None)
-        compiled = any("compile" in step.tags for trial in own for step in trial.steps)
-        return bool(own) and not compiled and software is not None and software.device_type == "cpu"
+        """Parity, or the profile that proved the change, ran the same code.
+
+        Where it compiled, graphs may be other ones. So may kernels on a GPU under deterministic algorithms,
+        but a bitwise change leaves the kernels of the unchanged job as they are. On a CPU without compilation
+        there is nothing to warm.
+        """
+        told = [t for t in self.session.trials if t.purpose in ("parity", "live")]
+        own = [t for t in told if t.arm == arm.name]
+        if any("compile" in step.tags for trial in own or told for step in trial.steps):
+            return False
+        software = self.session.arms[0].software
+        return bool(own) or (bool(told) and software is not None and software.device_type == "cpu")
 
     def prove_live(self) -> None:
         """A fresh profile of each changed arm, where the caller can tell from it."""
