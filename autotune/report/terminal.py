@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 from autotune.records.facts import FactSheet
-from autotune.records.findings import CodeSite, Diagnosis, Finding
+from autotune.records.findings import CodeSite, Diagnosis, Evidence, Finding
 from autotune.report.figures import figures, step_bar
 from autotune.report.wrapping import wrap
 
@@ -77,9 +78,10 @@ def _in_short(number: int, finding: Finding, run_hint: str, job: bool) -> list[s
     lines += wrap(f"      {finding.rule}, {finding.severity}, confidence {finding.confidence}", hang=6)
     message = " ".join(finding.message.split("\n\n")[0].split())
     lines += wrap(f"      {_first_sentences(message)}", hang=6)
-    numbers = [e.text for e in finding.evidence if not _told(e.value, message)][:2]
-    if numbers:
-        lines += wrap(f"      evidence: {'; '.join(numbers)}", hang=6)
+    fresh = [e for e in finding.evidence if not _told(e.value, message)]
+    telling = sorted(fresh, key=_dullness)[:2]
+    if telling:
+        lines += wrap(f"      evidence: {'; '.join(e.text for e in telling)}", hang=6)
     lines += _sites(finding.sites, 1)
     return lines + _fix(finding, run_hint, job)
 
@@ -109,10 +111,16 @@ def _sites(sites: list[CodeSite], most: int) -> list[str]:
     lines = [
         line
         for site in sites[:most]
-        for line in wrap(f"      at {site.file}:{site.line}  {site.code}".rstrip(), hang=9)
+        for line in wrap(f"      at {_near(site.file)}:{site.line}  {site.code}".rstrip(), hang=9)
     ]
     more = len(sites) - most
     return lines + ([f"      and {more} more place{'s' if more > 1 else ''}"] if more > 0 else [])
+
+
+def _near(file: str) -> str:
+    """The path as one would type it here."""
+    path, here = Path(file), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else file
 
 
 def _fix(finding: Finding, run_hint: str, job: bool) -> list[str]:
@@ -121,7 +129,8 @@ def _fix(finding: Finding, run_hint: str, job: bool) -> list[str]:
     fix = finding.fixes[0]
     lines = wrap(f"      fix: {fix.title} [{fix.surface}, {fix.applicability}]", hang=11)
     if fix.steps and job:
-        lines.append(f"      try: autotune apply{run_hint} --select {finding.rule}")
+        insist = " --unsafe" if fix.applicability == "review" else ""
+        lines.append(f"      try: autotune apply{run_hint} --select {finding.rule}{insist}")
     return lines
 
 
@@ -177,6 +186,13 @@ def _first_sentences(text: str, limit: int = 200) -> str:
             break
         kept = f"{kept} {sentence}".strip()
     return kept
+
+
+def _dullness(evidence: Evidence) -> int:
+    """Shares say most, other numbers more than names."""
+    if isinstance(evidence.value, bool) or not isinstance(evidence.value, int | float):
+        return 2
+    return 0 if evidence.unit == "frac" else 1
 
 
 def _told(value: object, message: str) -> bool:

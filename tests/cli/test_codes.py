@@ -10,7 +10,8 @@ import pytest
 
 import autotune
 from autotune import errors
-from autotune.cli.main import run
+from autotune.cli.main import _wants_document, run
+from autotune.console import Screen
 from autotune.error_codes import CODES, EXIT_MEANINGS
 from autotune.errors import AutotuneError, Exit
 
@@ -116,6 +117,15 @@ def test_the_jobs_own_json_option_is_not_ours(
     monkeypatch.chdir(tmp_path)
     assert run(["analyze", "--", "pythn", "train.py", "--json"]) == 3
     assert capsys.readouterr().out == ""
+
+
+def test_an_answer_is_not_followed_by_a_second_document() -> None:
+    """A job that crashes after some steps has a diagnosis: its fault is only the line and the exit code."""
+    assert _wants_document({"screen": Screen(as_json=True)}, [])
+    assert not _wants_document({"screen": Screen(as_json=True, answered=True)}, ["analyze", "--json"])
+    assert not _wants_document({"screen": Screen()}, ["analyze", "python", "x.py", "--json"])
+    assert _wants_document({}, ["analyze", "--json", "--", "python"])
+    assert not _wants_document({}, ["analyze", "--", "python", "--json"])
 
 
 def test_a_bug_is_told_as_json_too(
