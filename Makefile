@@ -34,6 +34,7 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest -m "not full and not gpu"
 
 test-full: $(VENV)/.test
+	$(PIP) install -e ".[mlflow,wandb]"
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/.test
