@@ -17,7 +17,7 @@ def verdict_sentence(
     lead = causes[0]
     title = lead.title[0].lower() + lead.title[1:] if not _starts_with_name(lead.title) else lead.title
     symptom = _symptom(facts, lead, findings)
-    sentence = f"{symptom} because {title}" if symptom else lead.title
+    sentence = f"{symptom} because {title}" if symptom else f"{lead.title}{_cost(lead)}"
     if lead.severity == "critical":
         sentence += ": the training result is wrong until that is mended"
     elif lead.gain.ratio_upper is not None and lead.gain.ratio_upper > 1.0:
@@ -26,6 +26,33 @@ def verdict_sentence(
     if more:
         sentence += f" ({more} more cause{'s' if more > 1 else ''} below)"
     return sentence + "."
+
+
+# How a share of time is told, for causes whose title names no amount (padding's "a large part" does).
+_TOLD = {
+    "launch.idle_profiled_frac": "it idles {} of the profiled step",
+    "comm.exposed_frac": "{} of the step is exposed communication",
+    "data.loader_wait_frac": "{} of the step",
+    "sync.wait_frac": "{} of the step",
+    "sync.blocking_frac": "{} of the profiled step",
+    "optimizer.step_frac": "{} of the step",
+    "stall.log_frac": "{} of the step",
+    "stall.checkpoint_frac": "{} of the run",
+    "stall.evaluation_frac": "{} of the run",
+}
+
+
+def _cost(lead: Finding) -> str:
+    """The share of time that the finding's leading evidence gives, in brackets; empty where it gives none."""
+    for evidence in lead.evidence[:2]:
+        value = evidence.value
+        if not isinstance(value, float):
+            continue
+        if evidence.fact == "launch.gpu_busy_frac" and lead.rule.startswith("launch/"):
+            return f" (it idles {100 * (1 - value):.0f} % of the step)"
+        if evidence.fact in _TOLD and value >= 0.02:
+            return f" ({_TOLD[evidence.fact].format(f'{100 * value:.0f} %')})"
+    return ""
 
 
 def _symptom(facts: FactSheet, lead: Finding, findings: list[Finding]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.records.facts import FactSheet
 from autotune.records.findings import Finding
-from autotune.report.wrapping import duration, money, wrap
+from autotune.report.wrapping import WIDTH, duration, money, wrap
 
 _CELLS = 60
 # Attention kernels that multiply on the matrix units; eager attention does so inside matrix products.
@@ -126,9 +126,16 @@ def step_bar(facts: FactSheet) -> list[str]:
     if not parts:
         return []
     bar = "".join(mark * cells for (_, _, mark), cells in zip(parts, _cells(parts), strict=True))
-    legend = "  ".join(f"{mark} {label} {100 * part:.0f} %" for label, part, mark in parts)
     lead = len(title) + 2
-    return ["", f"{title}  [{bar}]", *wrap(" " * lead + legend, hang=lead)]
+    lines = [""]
+    for label, part, mark in parts:
+        entry = f"{mark} {label} {100 * part:.0f} %"
+        joined = f"{lines[-1]}  {entry}" if lines[-1] else entry
+        if lead + len(joined) <= WIDTH:
+            lines[-1] = joined
+        else:
+            lines.append(entry)
+    return ["", f"{title}  [{bar}]", *(" " * lead + line for line in lines)]
 
 
 _Part = tuple[str, float, str]  # label, share of the step, mark

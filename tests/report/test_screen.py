@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from recorded_runs import finding, value
+from recorded_runs import TRACE, finding, value
 
 from autotune.cli.main import run
 from autotune.records.facts import FactSheet
@@ -36,6 +36,27 @@ def test_the_first_sentence_names_cost_cause_and_worth(from_trace: Path) -> None
     head = render_diagnosis(_diagnosis(from_trace)).split("\n\n")[0].replace("\n", " ")
     assert head.startswith("The GPU waits for the CPU 71 % of the profiled step because linear-attention")
     assert "worth up to 3.7x" in head
+
+
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [
+        (
+            "a100_2rank_ddp_nccl_args_rank0",
+            "The GPU waits for the CPU to launch work (it idles 76 % of the profiled step); fixing that",
+        ),
+        (
+            "mi300x_8rank_resnet_actckpt_rank0",
+            "The GPUs wait for communication that nothing hides (64 % of the step is exposed communication);",
+        ),
+    ],
+)
+def test_the_first_sentence_names_the_cost_of_other_causes(
+    name: str, head: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = str(TRACE.with_name(f"{name}.json.gz"))
+    assert run(["analyze", "--quiet", "--runs-dir", str(tmp_path), "--trace", trace]) == 0
+    assert capsys.readouterr().out.replace("\n", " ").startswith(head)
 
 
 def test_utilisation_stands_next_to_real_use(from_job: Path) -> None:
@@ -135,7 +156,5 @@ def test_a_finding_without_anything_but_a_title_is_shown(from_trace: Path) -> No
 
 
 def test_trace_points_to_the_timeline(from_trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from recorded_runs import TRACE
-
     assert run(["trace", str(TRACE), "--rows", "1"]) == 0
     assert capsys.readouterr().out.rstrip().endswith(f"open {TRACE} in ui.perfetto.dev (it stays local)")
