@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from autotune import __version__
 from autotune.cli.faults import asks_for_json, silence_stdout, tell, told
 from autotune.cli.groups import SuggestingGroup
-from autotune.errors import Exit
+from autotune.errors import Exit, InputError
+
+if TYPE_CHECKING:
+    from autotune.settings import Settings
 
 # verb -> (module, one line of help); the module defines a click command called `command`
 _VERBS: dict[str, tuple[str, str]] = {
@@ -94,9 +97,27 @@ def _apply_settings(ctx: click.Context) -> None:
     settings = load_settings(folder)
     ctx.obj["settings"] = settings
     verb = ctx.invoked_subcommand or ""
+    _refuse_keys_of_others(ctx, verb, settings)
     values: dict[str, Any] = settings.for_verb(verb)
     inner = dict.fromkeys(("list", "explain", "lint", "test", "new", "calibration"), values)
     ctx.default_map = {verb: inner if verb == "rules" else values}
+
+
+def _refuse_keys_of_others(ctx: click.Context, verb: str, settings: Settings) -> None:
+    """A key in a verb's own table that the verb has no option for would have no effect."""
+    command = cli.get_command(ctx, verb)
+    known = (
+        {name for parameter in command.params for name in parameter.opts} if command is not None else set()
+    )
+    for name, found in settings.values.items():
+        table, dot, key = name.partition(".")
+        if dot and table == verb and f"--{key}" not in known:
+            raise InputError(
+                f"autotune {verb} has no option '{key}'",
+                where=found.place,
+                hint=f"autotune {verb} --help lists them",
+                code="config-key-unknown",
+            )
 
 
 def run(arguments: list[str]) -> int:

@@ -179,6 +179,7 @@ def _show(sources: Sources, run_name: str | None, full: bool, price: float | Non
     from autotune.report.figures import price_per_hour
     from autotune.report.ladder import render_ladder
     from autotune.report.terminal import render_diagnosis
+    from autotune.report.verdict import render_proof
 
     screen = current_screen()
     if screen.as_json:
@@ -193,6 +194,8 @@ def _show(sources: Sources, run_name: str | None, full: bool, price: float | Non
             job=sources.from_job,
         )
     )
+    hourly = price_per_hour(sources.facts, price)
+    if sources.ladder is None and sources.verdict is not None:
+        screen.answer("\n" + render_proof(sources.verdict, sources.facts, hourly))
     if sources.ladder is not None:
-        hourly = price_per_hour(sources.facts, price)
         screen.answer("\n" + render_ladder(sources.ladder, price_per_hour=hourly))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli.choices import choice_of, choice_options
-from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.common import current_screen, output_options, price_option, runs_dir_option
 from autotune.cli.complete import run_names
 from autotune.errors import Exit
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 )
 @click.option("--max-minutes", type=click.FloatRange(min=0.1), help="Stop after this many minutes.")
 @click.option("--self-check", is_flag=True, help="Compare the job with itself: the noise of this machine.")
+@price_option
 @choice_options
 @runs_dir_option
 @output_options
@@ -48,6 +49,7 @@ def command(
     parity_steps: int,
     max_minutes: float | None,
     self_check: bool,
+    price_per_gpu_hour: float | None,
     select: tuple[str, ...],
     exclude: tuple[str, ...],
     unsafe: bool,
@@ -104,10 +106,22 @@ def command(
     if screen.as_json:
         screen.document(verdict)
     else:
-        from autotune.report.verdict import render_verdict
-
-        screen.answer(render_verdict(verdict))
+        _show_verdict(folder, verdict, price_per_gpu_hour)
     return _exit_code(verdict, self_check)
+
+
+def _show_verdict(folder: Path, verdict: Verdict, price_per_gpu_hour: float | None) -> None:
+    from autotune.records.facts import FactSheet
+    from autotune.report.figures import price_per_hour
+    from autotune.report.verdict import render_verdict, whole_job
+    from autotune.store import read_record
+
+    screen = current_screen()
+    screen.answer(render_verdict(verdict))
+    if (folder / "facts.json").is_file():
+        facts = read_record(folder / "facts.json", FactSheet)
+        for line in whole_job(verdict, facts, price_per_hour(facts, price_per_gpu_hour)):
+            screen.answer(line)
 
 
 def _show_progress(screen: Screen) -> Callable[[Progress], None]:

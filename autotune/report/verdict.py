@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+from autotune.records.facts import FactSheet
 from autotune.records.verdict import Verdict
-from autotune.report.wrapping import wrap
+from autotune.report.figures import number
+from autotune.report.wrapping import duration, money, wrap
 
 _GIB = 1024.0**3
+
+
+def render_proof(verdict: Verdict, facts: FactSheet, price_per_hour: float | None) -> str:
+    """What verify found, in short, below a diagnosis."""
+    return "\n".join([*wrap(f"Verified: {verdict.sentence}", 2), *whole_job(verdict, facts, price_per_hour)])
+
+
+def whole_job(verdict: Verdict, facts: FactSheet, price_per_hour: float | None) -> list[str]:
+    """Hours and cost of the whole job before and after, when the patched job proved to be faster."""
+    hours = number(facts, "run.projected_hours")
+    if hours is None or verdict.outcome != "faster" or not verdict.ratio:
+        return []
+    after = hours / verdict.ratio
+    lines = [f"whole job: {duration(hours)} -> {duration(after)} projected"]
+    if price_per_hour is not None:
+        costs = f"{money(hours * price_per_hour)} -> {money(after * price_per_hour)}"
+        lines.append(f"cost: {costs} at {price_per_hour:g} an hour for all GPUs")
+    return lines
 
 
 def render_verdict(verdict: Verdict) -> str:

@@ -147,6 +147,15 @@ def test_a_broken_file_stops_verbs_but_not_help(
     assert run(["completion", "bash"]) == 0 and run(["--help"]) == 0
 
 
+def test_a_key_without_effect_in_a_verbs_table_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _write(tmp_path, "[report]\nsteps = 3\n")
+    monkeypatch.chdir(tmp_path)
+    assert run(["report"]) == 2
+    assert "autotune.toml:2: autotune report has no option 'steps'" in capsys.readouterr().err
+
+
 def test_every_key_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert [key for key in KEYS if f"`{key}`" not in page.partition("## Keys")[2]] == []

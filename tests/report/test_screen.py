@@ -11,12 +11,13 @@ from recorded_runs import TRACE, finding, value
 from autotune.cli.main import run
 from autotune.records.facts import FactSheet
 from autotune.records.findings import Diagnosis
+from autotune.records.verdict import ParityResult, Settings, Verdict
 from autotune.report.figures import best_ratio, figures, matrix_unit_frac, step_bar
 from autotune.report.ladder import render_ladder
 from autotune.report.sources import sources_of
 from autotune.report.terminal import render_diagnosis
 from autotune.report.wrapping import duration
-from autotune.store import read_record
+from autotune.store import read_record, write_record
 
 
 def _diagnosis(folder: Path) -> Diagnosis:
@@ -92,6 +93,29 @@ def test_the_ladder_tells_the_measured_cost(from_job: Path) -> None:
     text = render_ladder(ladder, price_per_hour=10.0)
     assert "whole job: 26 h 00 min -> 13 h 00 min projected" in text
     assert "cost: 260.00 -> 130.00 at 10 an hour for all GPUs" in text
+
+
+def test_a_verdict_is_told_below_the_diagnosis_with_hours_and_cost(
+    from_job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (from_job / "ladder.json").unlink()
+    settings = Settings(
+        tier="numeric", min_pairs=3, max_pairs=8, steps=12, warmup_steps=3, parity_steps=20, seed=0
+    )
+    parity = ParityResult(tier="numeric", used="numeric", outcome="equal", sentence="loss equal")
+    verdict = Verdict(
+        outcome="faster", sentence="2.00x faster.", ratio=2.0, parity=parity, arms=[], trials=[],
+        settings=settings,
+    )  # fmt: skip
+    write_record(from_job / "trials" / "verify" / "verdict.json", verdict)
+    assert run(["report", str(from_job), "--price-per-gpu-hour", "2.5"]) == 0
+    shown = capsys.readouterr().out
+    assert "Verified: 2.00x faster.\nwhole job: 26 h 00 min -> 13 h 00 min projected\n" in shown
+    assert "cost: 260.00 -> 130.00 at 10 an hour for all GPUs" in shown
+    slower = verdict.model_copy(update={"outcome": "slower", "sentence": "slower.", "ratio": 0.9})
+    write_record(from_job / "trials" / "verify" / "verdict.json", slower)
+    assert run(["report", str(from_job)]) == 0
+    assert "projected\n" not in capsys.readouterr().out.partition("Verified: slower.")[2]
 
 
 @pytest.mark.parametrize("busy", [0.0, 0.004, 0.31, 0.999, 1.0])
