@@ -77,11 +77,11 @@ def edit_source(text: str, edits: Sequence[Edit], imports: Sequence[str] = ()) -
         transformer = _Transformer(work)
         module = cst.ensure_type(module.visit(transformer), cst.Module)
     new = mark + add_imports(module, list(imports)).code
-    fault = _fault(new)
-    if fault and not _fault(text):  # a file this Python is too old for was read by the parser above
-        result.refused = [Refusal(edit, f"the edited file would not compile: {fault}") for edit in edits]
+    flaw = _fault(new)
+    if flaw and not _fault(text):  # a file this Python is too old for was read by the parser above
+        result.refused = [Refusal(edit, f"the edited file would not compile: {flaw}") for edit in edits]
         return result
-    if fault:
+    if flaw:
         try:
             cst.parse_module(new.removeprefix("\ufeff"))
         except cst.ParserSyntaxError as broken:

@@ -288,3 +288,48 @@ def test_unsupported_attention_is_refused(attention: Any) -> None:
         attention.enable(
             AutoModelForCausalLM.from_config(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=9))
         )
+
+
+def flash_2(
+    q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: Any, max_seqlen_k: Any,
+    dropout_p: float = 0.0, softmax_scale: Any = None, causal: bool = False, window_size: Any = (-1, -1),
+) -> Any:  # fmt: skip
+    """The arguments of flash-attn 2 and their meaning, computed with a mask."""
+    assert causal and max_seqlen_q >= cu_seqlens_q.diff().max() and window_size[1] in (-1, 0)
+    example = torch.bucketize(torch.arange(len(q)), cu_seqlens_q[1:].long(), right=True)
+    distance = torch.arange(len(q))[:, None] - torch.arange(len(q))[None]
+    mask = (example[:, None] == example[None]) & (distance >= 0)
+    if window_size[0] not in (-1, None):
+        mask &= distance <= window_size[0]
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    out = F.scaled_dot_product_attention(q, k, v, mask, scale=softmax_scale, enable_gqa=True)
+    return out[0].transpose(0, 1)
+
+
+def flash_3(
+    q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: Any, max_seqlen_k: Any,
+    seqused_q: Any = None, softmax_scale: Any = None, causal: bool = False, window_size: Any = (-1, -1),
+) -> Any:  # fmt: skip
+    ends = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    return flash_2(q, k, v, *ends, 0.0, softmax_scale, causal, window_size), None
+
+
+def flash_4(
+    q: Any, k: Any, v: Any, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, softmax_scale: Any = None,
+    causal: bool = False, window_size: Any = (None, None),
+) -> Any:  # fmt: skip
+    ends = (cu_seqlens_q, cu_seqlens_k, len(q), len(q))
+    left = -1 if window_size[0] is None else window_size[0]
+    return flash_2(q, k, v, *ends, 0.0, softmax_scale, causal, (left, 0)), None
+
+
+@pytest.mark.parametrize("kernel", [flash_2, flash_3, flash_4])
+@pytest.mark.parametrize("window", [None, 4])
+def test_every_flash_attn_is_called_as_it_wants(attention: Any, kernel: Any, window: int | None) -> None:
+    torch.manual_seed(0)
+    cu = torch.tensor([0, 7, 8, 20], dtype=torch.int32)
+    q, k, v = torch.randn(1, 4, 20, 8), torch.randn(1, 2, 20, 8), torch.randn(1, 2, 20, 8)
+    expected = attention.per_example(q, k, v, cu, 0.3, window)
+    rows = (t[0].transpose(0, 1) for t in (q, k, v))
+    found = attention.call_flash(kernel, *rows, cu, 0.3, window)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

@@ -78,6 +78,18 @@ USUAL = {
         "data": HOOK.model_copy(update={"tokenizer_argument": "tok"}),
     },
     "LoRA": {"model": LORA, "data": DataContext(source="chats.jsonl", kind="messages")},
+    "LoRA with evaluation": {"model": LORA},
+    "LoRA with evaluation, observed": {"model": LORA, **OBSERVED},
+    "LoRA with evaluation, data set of the hub, observed": {
+        "model": LORA,
+        "data": CHAT.model_copy(update={"source": "org/chats"}),
+        **OBSERVED,
+    },
+    "LoRA with evaluation and a tracker, observed": {
+        "model": LORA,
+        "run": RunContext(tracker="wandb"),
+        **OBSERVED,
+    },
     "one example a row": {"packing": PackingContext(verdict="leaks", reason="qwen3_5 on the torch fallback")},
     "continued pre-training, HSDP": {
         "data": DataContext(source="corpus/*.parquet", kind="text"),
