@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
+import tomlkit
+
 ROOT = Path(__file__).resolve().parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT = tomlkit.parse((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 FRAMEWORKS = {"torch", "transformers", "accelerate", "trl", "datasets", "tensorflow", "jax", "triton"}
 
 

@@ -18,7 +18,7 @@ for name in ("sched_getaffinity", "sched_setaffinity", "memfd_create", "pidfd_op
              "posix_fallocate", "splice", "copy_file_range", "eventfd", "getrandom", "setresuid", "unshare"):
     if hasattr(os, name):
         delattr(os, name)
-for module, name in ((select, "epoll"), (signal, "pidfd_send_signal"), (signal, "SIGRTMIN"), (signal, "SIGPWR")):
+for module, name in ((select, "epoll"), (signal, "pidfd_send_signal"), (signal, "SIGRTMIN")):
     if hasattr(module, name):
         delattr(module, name)
 for name in ("spwd", "ossaudiodev", "pynvml"):

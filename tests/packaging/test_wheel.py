@@ -47,7 +47,8 @@ def test_what_lies_in_them(dist: Path) -> None:
         assert shipped <= {name.removeprefix("autotune/_data/") for name in names}
     assert not [name for name in names if name.startswith(("tests/", "docs/", "runs/", "bench/"))]
     (sdist,) = dist.glob("*.tar.gz")
-    inside = {name.split("/", 1)[-1] for name in tarfile.open(sdist).getnames()}
+    with tarfile.open(sdist) as archive:
+        inside = {name.split("/", 1)[-1] for name in archive.getnames()}
     assert {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "mkdocs.yml"} <= inside
     assert not [name for name in inside if name.startswith("runs/at-")]
 
