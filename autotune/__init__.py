@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autotune.version import __version__
+
 if TYPE_CHECKING:
     from autotune.notebook.run import Run as Run
 
-__version__ = "0.1.0"
 __all__ = ["Run", "__version__"]
 
 

@@ -9,9 +9,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from autotune import __version__
 from autotune.errors import AutotuneError
 from autotune.records.doctor import Check, DoctorReport
+from autotune.version import __version__
 
 _ASK_S = 120
 _FREE_GIB = 2.0

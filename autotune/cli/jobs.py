@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from autotune import __version__
 from autotune.cli.complete import rule_ids
 from autotune.console import Screen
 from autotune.errors import AutotuneError, InputError, InterruptedRunError
+from autotune.version import __version__
 
 if TYPE_CHECKING:
     from autotune.analyze.diagnose import RuleSources

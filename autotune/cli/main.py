@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune import __version__
 from autotune.cli.faults import asks_for_json, silence_stdout, tell, told
 from autotune.cli.groups import SuggestingGroup
 from autotune.errors import Exit, InputError
+from autotune.version import __version__
 
 if TYPE_CHECKING:
     from autotune.settings import Settings

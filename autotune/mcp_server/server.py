@@ -15,9 +15,9 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
-from autotune import __version__
 from autotune.mcp_server.answers import VerbFailedError, answer_of
 from autotune.mcp_server.child import Said, run_verb
+from autotune.version import __version__
 
 _INSTRUCTIONS = (
     "autotune finds out why a training job is slow, makes a patched copy of it and proves the speed-up. "

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from autotune import __version__
 from autotune.records.terms import SEVERITIES
 from autotune.report.figures import number
 from autotune.report.sources import Sources
+from autotune.version import __version__
 
 # metric (unit last, in base units), fact, factor, what it is
 _FIGURES = (

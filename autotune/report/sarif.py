@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune import __version__
 from autotune.records.findings import CodeSite, Finding
 from autotune.records.terms import Severity
 from autotune.report.sources import Sources
+from autotune.version import __version__
 
 SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVEL: dict[Severity, str] = {
