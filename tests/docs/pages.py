@@ -2,7 +2,7 @@
 
 A fenced block behind `<!-- run -->` is run by the tests; behind `<!-- run: full -->` in the full matrix.
 Lines that begin with `$ ` are commands (all lines, where none does). The rest is output that must appear in
-this order; lines with `...` are not compared.
+this order; lines with `...` are not compared, and with `commands` (`<!-- run: full commands -->`) none is.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ def blocks(page: Path) -> list[Block]:
     found: list[Block] = []
     for number, match in enumerate(_MARKED.finditer(page.read_text(encoding="utf-8")), 1):
         how = (match["how"] or "").split()
-        found.append(Block(page, number, _commands(match["body"]), "full" in how))
+        commands = _commands(match["body"])
+        if "commands" in how:
+            commands = tuple((command, ()) for command, _ in commands)
+        found.append(Block(page, number, commands, "full" in how))
     return found
 
 

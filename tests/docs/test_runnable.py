@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,14 +34,14 @@ def test_all_commands_run(page: Path, tmp_path: Path) -> None:
 
 
 def test_readme_and_guides_have_runnable_commands() -> None:
-    assert ROOT / "README.md" in LONG
-    assert len(QUICK) >= 3
+    assert ROOT / "README.md" in QUICK and ROOT / "README.md" in LONG
+    assert len(LONG) >= 8
 
 
 def _run(chosen: list[Block], folder: Path) -> None:
     """In a folder that looks like a checkout, with the interpreter of the tests as `python`."""
-    for name in ("examples", "tests", "docs"):
-        (folder / name).symlink_to(ROOT / name)
+    (folder / "tests").symlink_to(ROOT / "tests")
+    shutil.copytree(ROOT / "examples", folder / "examples")  # a command may write there
     environment = dict(os.environ, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     environment |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
     for block in chosen:
