@@ -97,27 +97,39 @@ def _apply_settings(ctx: click.Context) -> None:
     settings = load_settings(folder)
     ctx.obj["settings"] = settings
     verb = ctx.invoked_subcommand or ""
-    _refuse_keys_of_others(ctx, verb, settings)
+    _check_values(ctx, verb, settings)
     values: dict[str, Any] = settings.for_verb(verb)
     inner = dict.fromkeys(("list", "explain", "lint", "test", "new", "calibration"), values)
     ctx.default_map = {verb: inner if verb == "rules" else values}
 
 
-def _refuse_keys_of_others(ctx: click.Context, verb: str, settings: Settings) -> None:
-    """A key in a verb's own table that the verb has no option for would have no effect."""
+def _check_values(ctx: click.Context, verb: str, settings: Settings) -> None:
+    """What the verb's options would refuse, or would not even have, is told with the file's line."""
     command = cli.get_command(ctx, verb)
-    known = (
-        {name for parameter in command.params for name in parameter.opts} if command is not None else set()
-    )
+    options = {
+        name: parameter for parameter in (command.params if command else ()) for name in parameter.opts
+    }
     for name, found in settings.values.items():
-        table, dot, key = name.partition(".")
-        if dot and table == verb and f"--{key}" not in known:
+        table, dot, key = name.rpartition(".")
+        if dot and table != verb:
+            continue
+        option = options.get(f"--{key}")
+        if option is None:
+            if not dot:
+                continue  # a common key, for the verbs that have it
             raise InputError(
                 f"autotune {verb} has no option '{key}'",
                 where=found.place,
                 hint=f"autotune {verb} --help lists them",
                 code="config-key-unknown",
             )
+        try:
+            for value in found.value if isinstance(found.value, list) else [found.value]:
+                option.type.convert(value, option, ctx)
+        except click.BadParameter as fault:
+            raise InputError(
+                f"{key}: {fault.message.rstrip('.')}", where=found.place, code="config-value-refused"
+            ) from None
 
 
 def run(arguments: list[str]) -> int:

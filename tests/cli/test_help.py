@@ -51,6 +51,19 @@ def test_every_help_has_an_example_that_names_the_verb(
         assert [w for w in words if w not in {o for p in command.params for o in p.opts}] == []
 
 
+def test_every_verb_answers_as_json() -> None:
+    without = []
+    for verb in _verbs():
+        command = cli.get_command(click.Context(cli), verb[0])
+        for name in verb[1:]:
+            assert isinstance(command, click.Group)
+            command = command.get_command(click.Context(command), name)
+        assert command is not None
+        if not isinstance(command, click.Group) and not command.hidden:
+            without += [verb] if "--json" not in {o for p in command.params for o in p.opts} else []
+    assert without == [("mcp",)], "a server speaks its own protocol"
+
+
 @pytest.mark.parametrize("group", ["rules", "config"])
 def test_a_group_alone_prints_its_help(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([group]) == 0

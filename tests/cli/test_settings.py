@@ -156,6 +156,27 @@ def test_a_key_without_effect_in_a_verbs_table_is_refused(
     assert "autotune.toml:2: autotune report has no option 'steps'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "verb", "said"),
+    [
+        ("max-minutes = 5\nmin-pairs = 1\n", "verify", "autotune.toml:2: min-pairs: 1 is not in the range"),
+        ("\nrules = ['nowhere']\n", "analyze", "autotune.toml:2: rules: "),
+    ],
+)
+def test_what_an_option_refuses_is_told_with_the_files_line(
+    text: str,
+    verb: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _write(tmp_path, text)
+    monkeypatch.chdir(tmp_path)
+    assert run([verb]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_every_key_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert [key for key in KEYS if f"`{key}`" not in page.partition("## Keys")[2]] == []
