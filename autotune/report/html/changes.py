@@ -45,15 +45,15 @@ def _change(group: PlanGroup, observation: Observation) -> Change:
     from autotune.apply.workbench import work_out
 
     target = target_of(observation)
+    files: list[DiffFile] = []
     try:
         made = work_out(group.members, target)
-    except (EditRefused, OSError) as fault:
+        for path, text in made.texts.items():
+            before = target.text(path)
+            if before != text:
+                files.append(file_of(_name(path, target.cwd), _diff(before, text)))
+    except (AutotuneError, EditRefused, OSError) as fault:
         return Change(files=[], reason=str(fault))
-    files: list[DiffFile] = []
-    for path, text in made.texts.items():
-        before = target.text(path)
-        if before != text:
-            files.append(file_of(_name(path, target.cwd), _diff(before, text)))
     for module, source in made.shims.items():
         path = target.import_root / f"{module}.py"
         files.append(file_of(_name(path, target.cwd), _diff("", source), new=True))
@@ -67,7 +67,8 @@ def _change(group: PlanGroup, observation: Observation) -> Change:
         command.append(
             f"command line: {' '.join(gone) or '(nothing)'} becomes {' '.join(new) or '(nothing)'}"
         )
-    return Change(files=files, command=command)
+    reason = "" if files or command else group.reason or "there is nothing left to change"
+    return Change(files=files, command=command, reason=reason)
 
 
 def _diff(before: str, after: str) -> list[str]:

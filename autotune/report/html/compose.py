@@ -21,8 +21,8 @@ from autotune.report.html.view import Page
 
 _SECTIONS = (
     ladder.section,
-    split.section,
     timeline.section,
+    split.section,
     findings.section,
     trials.section,
     tables.section,
@@ -32,6 +32,7 @@ _SECTIONS = (
     steps.section,
     checks.undecided,
     checks.passed,
+    checks.not_applicable,
     checks.notes,
 )
 

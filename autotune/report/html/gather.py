@@ -18,6 +18,7 @@ from autotune.records.timeline import TracePicture
 from autotune.records.trace import TraceSummary
 from autotune.records.verdict import Verdict
 from autotune.report.html.view import Change
+from autotune.report.sources import sources_of
 from autotune.store import read_record
 
 D = TypeVar("D", bound=Document)
@@ -70,13 +71,12 @@ def gather(run: Path, *, named: str = "", against: Other | None = None) -> Mater
     diagnosis."""
     from autotune.report.html.changes import changes_of, kept_change_of
 
-    card = read_record(run / "run.json", RunRecord)
-    diagnosis = read_record(run / "diagnosis.json", Diagnosis)
+    sources = sources_of(run)
+    card, diagnosis, ladder = sources.run, sources.diagnosis, sources.ladder
     home = run if card.kind == "trace" else run / "launches" / "observe"
     notes: list[str] = []
     name = "before" if against is not None else "as it was"
     before = _side(name, home, diagnosis, _draw(trace_file_of(run), notes))
-    ladder = _maybe(run / "ladder.json", Ladder)
     after = _after(run, ladder, notes)
     if against is not None:
         after = Side("after", None, None, against.traces, _draw(against.trace_file, notes))

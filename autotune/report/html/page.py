@@ -50,7 +50,7 @@ def _figures(figures: list[Figure]) -> str:
     """All figures and the colours of the dark page, as JSON that cannot end its script element."""
     from autotune.report.html.figures.draw import figure_json
 
-    parts = ",".join(f"{json.dumps(figure.id)}:{figure_json(figure.plot)}" for figure in figures)
+    parts = ",".join(f"{json.dumps('plot-' + figure.id)}:{figure_json(figure.plot)}" for figure in figures)
     text = f'{{"swaps":{json.dumps(swaps())},"figures":{{{parts}}}}}'
     return script_safe(text)
 

@@ -23,6 +23,18 @@ class Table:
     kind: Literal["table"] = "table"
 
 
+def filled(table: Table) -> Table:
+    """The table without columns in which no row says anything."""
+    kept = [at for at in range(len(table.head)) if any(row[at] for row in table.rows)]
+    return Table(
+        table.caption,
+        [table.head[at] for at in kept],
+        [[row[at] for at in kept] for row in table.rows],
+        frozenset(new for new, old in enumerate(kept) if old in table.numeric),
+        table.marks,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A drawn figure. `label` says in a sentence what it shows; `data` holds the same numbers."""

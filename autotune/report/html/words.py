@@ -28,6 +28,8 @@ def text_of(facts: Mapping[str, FactValue], name: str) -> str:
 def percent(share: float) -> str:
     """A share of one; small ones keep a digit."""
     value = 100 * share
+    if 0 < value < 0.05:
+        return "<0.1 %"
     return f"{value:.1f} %" if 0 < abs(value) < 9.95 else f"{value:.0f} %"
 
 
@@ -52,16 +54,12 @@ def milliseconds(value: float) -> str:
     return f"{amount(value * 1000)} µs"
 
 
-def hours(value: float) -> str:
-    """A long duration."""
-    minutes = round(value * 60)
-    if minutes < 1:
-        return f"{value * 3600:.0f} s"
-    if minutes < 60:
-        return f"{minutes} min"
-    if minutes < 60 * 48:
-        return f"{minutes // 60} h {minutes % 60:02d} min"
-    return f"{minutes / 60 / 24:,.1f} days"
+def size(count: int) -> str:
+    """Bytes in the unit that reads best."""
+    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if count >= 1024**power:
+            return f"{amount(count / 1024**power)} {unit}"
+    return f"{count} B"
 
 
 def times(ratio: float) -> str:

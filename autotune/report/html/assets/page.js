@@ -35,6 +35,7 @@
           if (/^x/.test(key)) layout[key].nticks = 5;
         }
       }
+      for (const label of layout.annotations || []) label.font = { ...label.font, size: 10 };
       layout.margin = { ...layout.margin, r: 8 };
       layout.dragmode = false;
     }

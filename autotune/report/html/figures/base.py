@@ -38,6 +38,8 @@ def row_labels(names: Sequence[str], above: float, *, width: int = 44, most: int
             "y": at - above,
             "yanchor": "bottom",
             "showarrow": False,
+            "bgcolor": light("surface"),
+            "borderpad": 0,
             "font": {"size": 12, "color": light("ink")},
         }
         for at, name in enumerate(names)

@@ -16,6 +16,7 @@ def require_plotly() -> None:
         raise InputError(
             "the HTML report is drawn with plotly, which is not installed",
             hint="pip install 'autotune-training[report]'",
+            code="extra-missing",
         )
 
 

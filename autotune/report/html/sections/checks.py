@@ -34,6 +34,18 @@ def passed(material: Material) -> Section | None:
     return Section("passed", f"Checked and found fine ({len(items)})", blocks, folded=True)
 
 
+def not_applicable(material: Material) -> Section | None:
+    """Rules that say nothing about this kind of job, by the reason."""
+    items = material.diagnosis.not_applicable
+    if not items:
+        return None
+    groups: dict[str, list[tuple[str, str, str]]] = {}
+    for item in items:
+        groups.setdefault(item.reason or "not for this job", []).append(("no", item.title, item.rule))
+    blocks: list[Block] = [Checks(reason, rows) for reason, rows in groups.items()]
+    return Section("not-applicable", f"Does not apply to this job ({len(items)})", blocks, folded=True)
+
+
 def notes(material: Material) -> Section | None:
     """What lowers the confidence in the report."""
     lines = [*material.diagnosis.notes, *material.notes]

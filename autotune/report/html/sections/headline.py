@@ -9,8 +9,9 @@ from autotune.records.ladder import Ladder
 from autotune.records.trace import RankTrace
 from autotune.report.html.gather import Material, Side
 from autotune.report.html.view import Tile
-from autotune.report.html.words import amount, hours, milliseconds, number_of, percent, plural, text_of
+from autotune.report.html.words import amount, milliseconds, number_of, percent, plural, text_of
 from autotune.report.ladder import headline
+from autotune.report.wrapping import duration
 
 Tone = Literal["good", "plain", "bad"]
 
@@ -58,7 +59,7 @@ def tiles(material: Material) -> list[Tile]:
             found.append(Tile("useful tokens/s", f"{useful:,.0f}", extra))
         whole = number_of(facts, "run.projected_hours")
         if whole is not None:
-            found.append(Tile("whole job", hours(whole), "projected"))
+            found.append(Tile("whole job", duration(whole), "projected"))
     found += _device_tiles(material)
     return found
 
@@ -77,7 +78,7 @@ def _ladder_tiles(ladder: Ladder) -> list[Tile]:
     if first.step_ms is not None and last.step_ms is not None:
         found.append(Tile("step", f"{milliseconds(first.step_ms)} → {milliseconds(last.step_ms)}", "median"))
     if first.projected_hours is not None and last.projected_hours is not None:
-        value = f"{hours(first.projected_hours)} → {hours(last.projected_hours)}"
+        value = f"{duration(first.projected_hours)} → {duration(last.projected_hours)}"
         found.append(Tile("whole job", value, "projected"))
     return found
 

@@ -6,7 +6,8 @@ from autotune.records.ladder import Ladder, Rung
 from autotune.report.html.gather import Material
 from autotune.report.html.plots import Ratio, Ratios
 from autotune.report.html.view import Block, Checks, Figure, Note, Section, Table
-from autotune.report.html.words import amount, hours, interval_text, milliseconds, percent, plural, times
+from autotune.report.html.words import amount, interval_text, milliseconds, percent, plural, times
+from autotune.report.wrapping import duration
 
 
 def section(material: Material) -> Section | None:
@@ -77,7 +78,7 @@ def _columns(rungs: list[Rung]) -> list[tuple[str, list[str]]]:
         ("GPU busy", [_cell(r.gpu_busy_frac, percent) for r in rungs]),
         ("MFU", [_cell(r.mfu_frac, percent) for r in rungs]),
         ("peak memory", [_cell(r.peak_memory_gib, lambda v: f"{amount(v)} GiB") for r in rungs]),
-        ("whole job", [_cell(r.projected_hours, hours) for r in rungs]),
+        ("whole job", [_cell(r.projected_hours, duration) for r in rungs]),
     ]
     return [(name, cells) for name, cells in wanted if any(cells)]
 

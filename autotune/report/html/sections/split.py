@@ -22,7 +22,22 @@ _IDLE = {
     "host_idle": ("CPU idle", "gray"),
     "unknown": ("unknown", "idle"),
 }
-_CLASS_COLOURS = ("blue", "orange", "green", "purple", "pink", "teal", "gold")
+# As in the timeline where it has the kind; the others take what is left.
+_CLASS_COLOURS = {
+    "gemm": "green",
+    "elementwise": "teal",
+    "communication": "indigo",
+    "attention": "olive",
+    "linear_attention": "gold",
+    "triangular_solve": "orange",
+    "causal_conv": "brown",
+    "conv": "brown",
+    "optimizer": "pink",
+    "memcpy": "slate",
+    "norm": "blue",
+    "layout": "purple",
+}
+_SPARE_COLOURS = ("blue", "purple", "orange", "red", "olive", "gold", "brown", "slate")
 _CLASSES_SHOWN = 7
 
 Slice = tuple[str, str, float]  # name, colour, share
@@ -142,7 +157,7 @@ def _classes(ranks: list[tuple[str, RankTrace]]) -> Figure | None:
         return None
     by_side = [{row.name: row for row in rank.classes} for _, rank in ranks]
     parts = []
-    for name, colour in zip(leading, _CLASS_COLOURS, strict=False):
+    for name, colour in zip(leading, _colours(leading), strict=True):
         values = [rows[name].total_ms if name in rows else 0.0 for rows in by_side]
         parts.append(Part(name.replace("_", " "), colour, values, [milliseconds(v) for v in values]))
     rest = [sum(r.total_ms for n, r in rows.items() if n not in leading and n != "other") for rows in by_side]
@@ -170,6 +185,13 @@ def _classes(ranks: list[tuple[str, RankTrace]]) -> Figure | None:
         StackedBars([title for title, _ in ranks], parts, "GPU time, ms", share=False),
         table,
     )
+
+
+def _colours(names: list[str]) -> list[str]:
+    """A colour of its own for each kind."""
+    taken = {name: _CLASS_COLOURS[name] for name in names if name in _CLASS_COLOURS}
+    spare = iter([colour for colour in _SPARE_COLOURS if colour not in taken.values()])
+    return [taken[name] if name in taken else next(spare) for name in names]
 
 
 def _idle(ranks: list[tuple[str, RankTrace]]) -> Figure | None:

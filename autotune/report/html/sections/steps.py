@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median
 
-from autotune.records.observation import RankObservation
+from autotune.records.observation import RankObservation, StepRecord
 from autotune.report.html.gather import Material
 from autotune.report.html.plots import Curve, Level, Panel, Panels, Span
-from autotune.report.html.view import Figure, Section, Table
+from autotune.report.html.view import Figure, Section, Table, filled
 from autotune.report.html.words import milliseconds, number_of, plural
 
 _COLOURS = ("blue", "orange", "green", "purple", "pink", "teal", "gold", "gray")
 _RANKS = len(_COLOURS)
 _ROWS = 200
+_POINTS = 800
 WINDOWS = {"timing": ("timed", "band"), "profile": ("profiler on", "tint")}
 
 
@@ -26,11 +28,12 @@ def section(material: Material) -> Section | None:
     curves = [
         Curve(
             f"rank {rank.rank}" if len(shown) > 1 else "step",
-            [float(step.index) for step in rank.steps],
-            [step.duration_ms for step in rank.steps],
+            [float(step.index) for step in steps],
+            [step.duration_ms for step in steps],
             colour,
         )
         for rank, colour in zip(shown, _COLOURS, strict=False)
+        for steps in [longest_of_each(rank.steps, _POINTS)]
     ]
     levels = []
     typical = number_of(material.diagnosis.facts, "run.step_ms")
@@ -55,6 +58,8 @@ def section(material: Material) -> Section | None:
     )
     times = [step.duration_ms for step in first.steps]
     note = "Steps under the profiler are slower and are no measure of speed."
+    if len(first.steps) > _POINTS:
+        note += f" Of every {-(-len(first.steps) // _POINTS)} steps the longest is drawn."
     if len(ranks) > len(shown):
         note += f" {plural(len(ranks) - len(shown), 'more rank')} not drawn."
     figure = Figure(
@@ -67,10 +72,16 @@ def section(material: Material) -> Section | None:
             [Panel("ms", curves, levels)],
             profiled_spans(first),
         ),
-        table,
+        filled(table),
         note,
     )
     return Section("steps", "Steps", [figure])
+
+
+def longest_of_each(steps: Sequence[StepRecord], most: int) -> list[StepRecord]:
+    """Few enough steps to draw; of steps that fall together the longest, so that no stall is lost."""
+    size = -(-len(steps) // most)
+    return [max(steps[at : at + size], key=lambda s: s.duration_ms) for at in range(0, len(steps), size)]
 
 
 def profiled_spans(rank: RankObservation) -> list[Span]:

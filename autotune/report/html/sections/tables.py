@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.records.trace import DiffRow, RankTrace, TraceDiff
+from autotune.records.trace import DiffRow, RankTrace, TraceDiff, TraceSummary
 from autotune.report.html.gather import Material
-from autotune.report.html.view import Block, Note, Section, Table
-from autotune.report.html.words import amount, kernel_name, milliseconds
+from autotune.report.html.view import Block, Note, Section, Table, filled
+from autotune.report.html.words import amount, kernel_name, milliseconds, size
 
 _ROWS = 12
 _MARKS = {"new": "new", "gone": "gone", "matched": ""}
@@ -23,13 +23,14 @@ def section(material: Material) -> Section | None:
     if after is not None and after.ranks and material.after is not None:
         from autotune.trace.diff import diff
 
+        shown = both_sides(diff(before, after), material.before.name, material.after.name)
         return Section(
             "tables",
             "Ops and kernels, before and after",
-            both_sides(diff(before, after), material.before.name, material.after.name),
+            [*shown, *communication(before)],
             "The same tables of both traces. Times are of the profiled runs.",
         )
-    blocks = one_side(before.ranks[0])
+    blocks = [*one_side(before.ranks[0]), *communication(before)]
     if not blocks:
         return None
     return Section("tables", "Ops and kernels", blocks, "Times are of the profiled run.")
@@ -122,4 +123,41 @@ def one_side(rank: RankTrace) -> list[Block]:
         ]
         caption = f"CPU ops: {tables.cpu_calls:,} calls, {tables.cpu_distinct:,} different"
         blocks.append(Table(caption, ["name", "calls", "average", "total"], rows, frozenset({1, 2, 3})))
+    return blocks
+
+
+def communication(summary: TraceSummary) -> list[Block]:
+    """Collectives of the first rank, and what several ranks together show."""
+    blocks: list[Block] = []
+    found = sorted(summary.ranks[0].communication.collectives, key=lambda row: -row.total_ms)
+    if found:
+        rows = [
+            [
+                row.kind.replace("_", " "),
+                f"{row.count:,}",
+                size(row.bytes) if row.bytes is not None else "",
+                row.dtype or "",
+                f"{row.group_size}" if row.group_size is not None else "",
+                milliseconds(row.total_ms),
+                milliseconds(row.exposed_ms),
+                f"{amount(row.bus_gb_s)} GB/s" if row.bus_gb_s is not None else "",
+            ]
+            for row in found[:_ROWS]
+        ]
+        head = ["collective", "calls", "size", "type", "ranks", "total", "not hidden", "fastest, bus"]
+        blocks.append(filled(Table("Communication", head, rows, frozenset({1, 2, 4, 5, 6, 7}))))
+    cross = summary.cross_rank
+    if cross is not None and cross.ranks:
+        loads = [
+            [
+                str(load.rank),
+                milliseconds(load.compute_ms),
+                milliseconds(load.communication_ms),
+                milliseconds(load.wait_ms),
+                f"{load.last_arrivals:,}",
+            ]
+            for load in cross.ranks
+        ]
+        head = ["rank", "computing", "communicating", "of that waiting", "came last"]
+        blocks += [Table("Across ranks", head, loads, frozenset({0, 1, 2, 3, 4})), Note(cross.note)]
     return blocks

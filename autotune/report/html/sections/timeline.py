@@ -9,23 +9,23 @@ from autotune.report.html.view import Block, Figure, Section, Table
 from autotune.report.html.words import kernel_name, milliseconds, percent, plural
 
 _SAME_SCALE = 12.0
-_COLOURS = {
+_COLOURS = {  # of CPU ops, runtime calls, GPU work
     "forward": "blue",
     "backward": "purple",
     "recomputation": "pink",
     "optimizer step": "orange",
     "other CPU ops": "gray",
-    "kernel launch": "gold",
+    "kernel launch": "slate",
     "waiting for the GPU": "red",
     "other call": "gray",
     "matrix products": "green",
-    "attention": "teal",
-    "linear attention": "orange",
-    "convolution": "teal",
-    "communication": "purple",
+    "attention": "olive",
+    "linear attention": "gold",
+    "convolution": "brown",
+    "communication": "indigo",
     "copies": "gray",
     "optimizer": "pink",
-    "elementwise, norms, reductions": "blue",
+    "elementwise, norms, reductions": "teal",
     "not classified": "idle",
 }
 
@@ -51,8 +51,8 @@ def section(material: Material) -> Section | None:
             blocks.append(_figure(name, head, closer, closer.window_ms, closer=True))
     lead = (
         "A box is work close together; its height shows how much of it is really covered, so low boxes are "
-        "many short pieces with gaps. Times are of the profiled run. Drag across a stretch to enlarge it, "
-        "double-click to go back."
+        "many short pieces with gaps. Times are of the profiled run. With a mouse, drag across a stretch to "
+        "enlarge it and double-click to go back."
     )
     return Section("timeline", "Timeline", blocks, lead)
 

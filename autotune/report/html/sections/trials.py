@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.records.verdict import Contrast, Verdict
 from autotune.report.html.gather import Material
 from autotune.report.html.plots import Curve, Panel, Panels, Ratio, Ratios
-from autotune.report.html.view import Block, Checks, Figure, Note, Section, Table
+from autotune.report.html.view import Block, Checks, Figure, Note, Section, Table, filled
 from autotune.report.html.words import amount, interval_text, milliseconds, plural, slug, times
 
 _NAMES = {
@@ -38,7 +38,7 @@ def _verdict(name: str, verdict: Verdict, titles: dict[str, str], *, several: bo
     blocks: list[Block] = [Note(f"{title}: {verdict.sentence}" if several else verdict.sentence)]
     contrasts = [c for c in verdict.contrasts if c.pair_ratios or c.ratio is not None]
     if contrasts:
-        blocks.append(_ratios(key, contrasts, titles))
+        blocks.append(_ratios(key, contrasts, verdict, titles))
     arms = _arms(verdict, titles)
     if arms is not None:
         blocks.append(arms)
@@ -55,10 +55,11 @@ def _verdict(name: str, verdict: Verdict, titles: dict[str, str], *, several: bo
     return blocks
 
 
-def _ratios(key: str, contrasts: list[Contrast], titles: dict[str, str]) -> Figure:
+def _ratios(key: str, contrasts: list[Contrast], verdict: Verdict, titles: dict[str, str]) -> Figure:
+    arms = [arm.name for arm in verdict.arms]
     rows = [
         Ratio(
-            f"{_arm(c.candidate, titles)} against {_arm(c.reference, titles)}",
+            compared(c, arms, titles),
             list(c.pair_ratios),
             c.ratio,
             c.interval,
@@ -97,18 +98,33 @@ def _ratios(key: str, contrasts: list[Contrast], titles: dict[str, str]) -> Figu
     )
 
 
-def _arm(name: str, titles: dict[str, str]) -> str:
-    return titles.get(name, name)
+def compared(contrast: Contrast, arms: list[str], titles: dict[str, str]) -> str:
+    """What a ratio is of. With several arms each holds the changes of those before it and one more."""
+    if len(arms) < 3 or contrast.candidate not in arms or contrast.reference not in arms:
+        candidate, reference = (titles.get(name, name) for name in (contrast.candidate, contrast.reference))
+        return f"{candidate} against {reference}"
+    first, last = arms.index(contrast.reference), arms.index(contrast.candidate)
+    if last - first == 1:
+        return f"change {last}: {titles.get(contrast.candidate, contrast.candidate)}"
+    return f"changes {first + 1} to {last} together"
+
+
+def _arm_name(at: int, arms: list[str], titles: dict[str, str]) -> str:
+    title = titles.get(arms[at], arms[at])
+    if at == 0 or len(arms) < 3:
+        return title
+    return f"change 1: {title}" if at == 1 else f"changes 1 to {at}, the last: {title}"
 
 
 def _arms(verdict: Verdict, titles: dict[str, str]) -> Table | None:
     rows = []
-    for arm in verdict.arms:
+    names = [arm.name for arm in verdict.arms]
+    for at, arm in enumerate(verdict.arms):
         held = arm.memory.reserved_bytes or arm.memory.host_rss_bytes
         kind = "" if arm.memory.reserved_bytes else " (host)"
         rows.append(
             [
-                _arm(arm.name, titles),
+                _arm_name(at, names, titles),
                 milliseconds(arm.step_ms) if arm.step_ms is not None else "",
                 f"{arm.useful_tokens_per_s:,.0f}" if arm.useful_tokens_per_s is not None else "",
                 f"{amount(held / _GIB)} GiB{kind}" if held else "",
@@ -116,7 +132,9 @@ def _arms(verdict: Verdict, titles: dict[str, str]) -> Table | None:
         )
     if not any(cell for row in rows for cell in row[1:]):
         return None
-    return Table("Arms", ["arm", "step", "useful tokens/s", "peak memory"], rows, frozenset({1, 2, 3}))
+    return filled(
+        Table("Arms", ["arm", "step", "useful tokens/s", "peak memory"], rows, frozenset({1, 2, 3}))
+    )
 
 
 def _losses(key: str, verdict: Verdict) -> Figure | None:
@@ -154,6 +172,6 @@ def _losses(key: str, verdict: Verdict) -> Figure | None:
         "Loss of both arms",
         f"Loss of the original and of the patched job over {plural(len(steps), 'step')}: {said}.",
         Panels("optimizer step", [Panel("loss", curves, from_zero=False)]),
-        table,
+        filled(table),
         f"Same seed, same data: {said}. Where the lines cover each other the losses agree.",
     )
