@@ -1,4 +1,4 @@
-"""Data and a tiny model that the framework examples share: human chats, and a Llama made from its configuration."""
+"""Data and a tiny model that the framework examples share: human chats, and a Llama from a configuration."""
 
 from pathlib import Path
 
