@@ -48,6 +48,7 @@ def launch(spec: LaunchSpec, progress: ProgressCallback | None = None) -> Observ
     nothing could attach to it, FilesError when the folder cannot be written, InterruptedRunError after
     Ctrl-C (the observation is written before).
     """
+    from autotune.observe.cpu_load import CpuWatch
     from autotune.observe.nvml import DeviceSampler
     from autotune.observe.read import read_observation
 
@@ -67,6 +68,7 @@ def launch(spec: LaunchSpec, progress: ProgressCallback | None = None) -> Observ
     sampler = DeviceSampler(env, lambda: {p.pid for p in job_processes(run.group, inject)})
     sampler.start()
     started = time.monotonic()
+    load = CpuWatch(lambda: {p.pid for p in job_processes(run.group, inject)})
     try:
         run.start(argv, env)
         with run.signals():
@@ -74,6 +76,7 @@ def launch(spec: LaunchSpec, progress: ProgressCallback | None = None) -> Observ
     finally:
         run.end()
         samples: list[DeviceSample] = sampler.stop()
+        cpu_load = load.end()
     observation = read_observation(
         spec.folder,
         mode=spec.mode,
@@ -88,6 +91,7 @@ def launch(spec: LaunchSpec, progress: ProgressCallback | None = None) -> Observ
         stop_reason=run.stop_reason,
         launcher=_launcher(job),
     )
+    observation = observation.model_copy(update={"cpu_load": cpu_load})
     write_record(spec.folder / "observation.json", observation)
     if not spec.keep_sandbox:
         shutil.rmtree(spec.folder / SANDBOX, ignore_errors=True)

@@ -349,6 +349,15 @@ class RankObservation(Record):
     hook_ms_total: float = 0.0
 
 
+class CpuLoad(Record):
+    """The cores a launch may use: its own work and that of other programs, means over the launch."""
+
+    cores: int
+    own_cores: float
+    foreign_cores: float
+    idle_frac: float
+
+
 class Observation(Document):
     """One launch."""
 
@@ -362,6 +371,7 @@ class Observation(Document):
     sites: list[Site] = Field(default_factory=list)
     guards: list[GuardRecord] = Field(default_factory=list)
     device_samples: list[DeviceSample] = Field(default_factory=list)
+    cpu_load: CpuLoad | None = None
     launcher: str | None = None  # program that starts the ranks, as the command says
     trainer_kind: str | None = None
     carrier: str | None = None

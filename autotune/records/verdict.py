@@ -62,6 +62,9 @@ class MachineState(Record):
     sm_clock_mhz: float | None = None  # mean over GPUs and samples under load
     throttle_reasons: list[str] = Field(default_factory=list)
     foreign_processes: int | None = None  # the most seen at once
+    cpu_cores: int | None = None  # the launch might use
+    cpu_foreign_cores: float | None = None  # of them other programs took, on average
+    cpu_idle_frac: float | None = None
 
 
 class MemoryPeak(Record):

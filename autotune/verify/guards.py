@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
-from autotune.records.observation import DeviceSample
+from autotune.records.observation import CpuLoad, DeviceSample
 from autotune.records.verdict import Block, MachineState, Trial, Unit
 
 # A power cap is left out: a better arm may well run into it, so it belongs to the arm.
@@ -19,13 +19,20 @@ THROTTLED_SHARE = 0.05  # of the samples
 CLOCK_MOVED = 0.05
 STALLED = 1.25  # against the arm's other launches
 AGREE = 1.10  # how well those must agree to say so
+CPU_IDLE = 0.15  # of the cores; more idle time, and nobody waited for one
+CPU_TAKEN = 0.15  # of the cores, that others took from one arm more than from another
 BUSY = 0.3  # utilisation from which a sample's clock counts
 
 
-def machine_state(samples: Sequence[DeviceSample]) -> MachineState:
-    """What NVML showed during one launch."""
+def machine_state(samples: Sequence[DeviceSample], load: CpuLoad | None = None) -> MachineState:
+    """What NVML and the kernel's CPU times showed during one launch."""
+    state = MachineState()
+    if load is not None:
+        state = MachineState(
+            cpu_cores=load.cores, cpu_foreign_cores=load.foreign_cores, cpu_idle_frac=load.idle_frac
+        )
     if not samples:
-        return MachineState()
+        return state
     busy = [s for s in samples if (s.utilisation_frac or 0.0) >= BUSY] or list(samples)
     clocks = [s.sm_clock_mhz for s in busy if s.sm_clock_mhz is not None]
     reasons = {reason for s in busy for reason in s.throttle_reasons}
@@ -33,11 +40,13 @@ def machine_state(samples: Sequence[DeviceSample]) -> MachineState:
         r for r in reasons if sum(r in s.throttle_reasons for s in busy) > THROTTLED_SHARE * len(busy)
     )
     foreign = [s.foreign_processes for s in samples if s.foreign_processes is not None]
-    return MachineState(
-        samples=len(samples),
-        sm_clock_mhz=fmean(clocks) if clocks else None,
-        throttle_reasons=often,
-        foreign_processes=max(foreign, default=None),
+    return state.model_copy(
+        update={
+            "samples": len(samples),
+            "sm_clock_mhz": fmean(clocks) if clocks else None,
+            "throttle_reasons": often,
+            "foreign_processes": max(foreign, default=None),
+        }
     )
 
 
@@ -52,7 +61,32 @@ def machine_fault(trials: Mapping[str, Trial]) -> str | None:
         return (
             f"the GPU was throttled ({', '.join(sorted(states[arm]))}) while {arm} ran, and not in the others"
         )
-    return None
+    return _cpu_fault(trials)
+
+
+def _cpu_fault(trials: Mapping[str, Trial]) -> str | None:
+    """Other programs took cores from one arm and not from the others.
+
+    Where cores stay idle nothing was taken. A load that is the same for all arms slows them alike.
+    """
+    states = {arm: trial.machine for arm, trial in trials.items()}
+    known = {
+        arm: (state.cpu_foreign_cores, state.cpu_cores)
+        for arm, state in states.items()
+        if state.cpu_foreign_cores is not None and state.cpu_cores
+    }
+    if len(known) < len(trials):
+        return None
+    shares = {arm: foreign / cores for arm, (foreign, cores) in known.items() if cores}
+    most, least = max(shares, key=lambda a: shares[a]), min(shares, key=lambda a: shares[a])
+    crowded = (states[most].cpu_idle_frac or 0.0) < CPU_IDLE
+    if not crowded or shares[most] - shares[least] <= CPU_TAKEN:
+        return None
+    cores = known[most][1]
+    return (
+        f"other programs used {known[most][0]:.1f} of {cores} cores while {most} ran, "
+        f"and {known[least][0]:.1f} while {least} ran"
+    )
 
 
 def odd_block(block: Block, others: Sequence[Block], trials: Mapping[str, Trial], unit: Unit) -> str | None:

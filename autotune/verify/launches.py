@@ -205,7 +205,7 @@ def to_trial(observation: Observation, request: Request, label: str, started_at:
         fingerprints=[rank.patch_fingerprint for rank in observation.ranks],
         steps=trial_steps(observation),
         memory=memory_peak(observation.ranks),
-        machine=machine_state(observation.device_samples),
+        machine=machine_state(observation.device_samples, observation.cpu_load),
     )
     outcome, reason = fate(observation, trial, wanted)
     tail = observation.log_tail[-_TAIL_LINES:] if outcome in ("crashed", "not-finished") else []

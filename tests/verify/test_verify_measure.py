@@ -150,6 +150,25 @@ def test_foreign_work_and_throttling_set_a_block_aside() -> None:
     assert "hw_thermal" in (found.blocks[2].set_aside or "")
 
 
+def test_other_programs_on_the_cpu_set_a_block_aside_where_no_core_is_idle() -> None:
+    def state(foreign: float, idle: float) -> MachineState:
+        return MachineState(cpu_cores=2, cpu_foreign_cores=foreign, cpu_idle_frac=idle)
+
+    states = {
+        ("patched", 1): state(1.0, 0.02),  # crowded in one arm
+        ("patched", 2): state(1.0, 0.4),  # a core was free
+        ("baseline", 3): state(1.0, 0.02),  # the same in both arms
+        ("patched", 3): state(0.9, 0.03),
+    }
+    trials = [
+        t.model_copy(update={"machine": states.get((t.arm, t.block or 0), state(0.1, 0.3))})
+        for t in session(1.2)
+    ]
+    found = measure(trials, ARMS)
+    assert [block.number for block in found.blocks if block.set_aside] == [1]
+    assert "other programs used 1.0 of 2 cores while patched ran" in (found.blocks[0].set_aside or "")
+
+
 def test_a_moved_clock_sets_a_block_aside() -> None:
     clocks = {1: 1980.0, 2: 1975.0, 3: 1500.0, 4: 1980.0}
     trials = [

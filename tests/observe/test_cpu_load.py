@@ -1,0 +1,37 @@
+"""The job's own work and that of others are told apart."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from autotune.observe.cpu_load import CpuWatch
+
+BURN = "import time; t=time.time()\nwhile time.time() - t < 1.6: pass"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/stat")
+def test_own_processes_are_not_foreign_whether_waited_for_or_not() -> None:
+    pids: set[int] = set()
+    watch = CpuWatch(lambda: pids)
+    process = subprocess.Popen([sys.executable, "-c", BURN])
+    pids.add(process.pid)
+    time.sleep(1.9)  # seen once after a second; not waited for
+    load = watch.end()
+    process.wait()
+    assert load is not None and load.own_cores > 0.15
+    assert 0.0 <= load.idle_frac <= 1.0
+
+    watch = CpuWatch(set)
+    process = subprocess.Popen([sys.executable, "-c", BURN])
+    time.sleep(1.2)  # another program's, as far as the watch knows
+    load = watch.end()
+    process.wait()
+    assert load is not None and load.foreign_cores > 0.2 and load.own_cores < 0.1
+
+
+def test_a_moment_says_nothing() -> None:
+    assert CpuWatch(set).end() is None
