@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -172,3 +173,29 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@pytest.mark.full
+@pytest.mark.job
+@pytest.mark.timeout(900)
+def test_verify_gives_the_verdict(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(JOB)
+
+    async def talk() -> None:
+        async with Client(_server(tmp_path)) as client:
+            call = {"command": [sys.executable, "job.py"], "steps": 6}
+            _record(await client.call_tool("analyze", call))
+            options = {"select": ["data/*"], "min_pairs": 2, "max_pairs": 2}
+            found = _record(await client.call_tool("verify", options))
+            verdict = found["verdict"]
+            assert verdict["outcome"] == "faster" or found["exit_code"] in (5, 6)
+            assert verdict["parity"]["outcome"] == "equal" and "trials" in found["omitted"]
+
+    anyio.run(talk)
+
+
+def test_without_the_sdk_one_line_says_what_to_install(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['mcp'] = None; from autotune.cli.main import run; sys.exit(run(['mcp']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "autotune-training[mcp]" in done.stderr and len(done.stderr.strip().splitlines()) == 1
