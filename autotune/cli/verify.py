@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 )
 @click.option("--max-minutes", type=click.FloatRange(min=0.1), help="Stop after this many minutes.")
 @click.option("--self-check", is_flag=True, help="Compare the job with itself: the noise of this machine.")
+@click.option("--recompute", is_flag=True, help="Judge the verdicts of RUN again from their recorded steps.")
 @price_option
 @choice_options
 @runs_dir_option
@@ -49,6 +50,7 @@ def command(
     parity_steps: int,
     max_minutes: float | None,
     self_check: bool,
+    recompute: bool,
     price_per_gpu_hour: float | None,
     select: tuple[str, ...],
     exclude: tuple[str, ...],
@@ -57,6 +59,8 @@ def command(
     runs_dir: Path,
 ) -> int:
     """Rerun the original and the patched job of a run alternately and compare speed and training."""
+    if recompute:
+        return _recompute(runs_dir, run_name)
     from autotune.observe.launch import launch
     from autotune.optimize.arms import arm_of, widest_tier
     from autotune.optimize.patched import baseline_job_of, patched_job_of
@@ -122,6 +126,46 @@ def _show_verdict(folder: Path, verdict: Verdict, price_per_gpu_hour: float | No
         facts = read_record(folder / "facts.json", FactSheet)
         for line in whole_job(verdict, facts, price_per_hour(facts, price_per_gpu_hour)):
             screen.answer(line)
+
+
+def _recompute(runs_dir: Path, run_name: str | None) -> int:
+    """Nothing is started: the same numbers, through the same judgement."""
+    from autotune.errors import InputError
+    from autotune.records.base import SCHEMA_VERSION
+    from autotune.store import find_run
+    from autotune.verify.recheck import recheck_run
+
+    screen = current_screen()
+    folder = find_run(runs_dir, run_name)
+    found = recheck_run(folder)
+    if not found:
+        raise InputError(
+            "this run holds no verdict",
+            where=folder.name,
+            hint="autotune verify or autotune optimize makes one",
+        )
+    for one in found:
+        if screen.as_json:
+            break
+        screen.answer(
+            f"{one.path.relative_to(folder)}: {'NOT what its steps say' if one.differences else 'the same'}"
+        )
+        screen.answer(f"  {one.verdict.sentence}")
+        if one.differences:
+            screen.answer(f"  recomputed: {one.again.sentence} (differs in {', '.join(one.differences)})")
+    if screen.as_json:
+        rows = [
+            {
+                "verdict": str(one.path.relative_to(folder)),
+                "same": not one.differences,
+                "differences": one.differences,
+                "sentence": one.verdict.sentence,
+                "recomputed": one.again.sentence,
+            }
+            for one in found
+        ]
+        screen.json_value({"schema_version": SCHEMA_VERSION, "verdicts": rows})
+    return int(Exit.BAD_INPUT if any(one.differences for one in found) else Exit.DONE)
 
 
 def _show_progress(screen: Screen) -> Callable[[Progress], None]:

@@ -1,0 +1,50 @@
+"""A verdict that was changed by hand is found out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from test_verify_comparison import Replay, arms
+
+from autotune.cli.main import run
+from autotune.verify.arm import VerifyOptions
+from autotune.verify.trial import run_comparison
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run folder with one verdict."""
+    made = tmp_path / "runs" / "at-20260101-000000-job"
+    replay = Replay({"slow.py": 100, "fast.py": 70})
+    run_comparison(arms(), folder=made / "trials" / "verify", options=VerifyOptions(), launch=replay)
+    (made / "run.json").write_text("{}")
+    return made
+
+
+def test_an_untouched_verdict_is_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["verify", "--recompute", "--runs-dir", str(folder.parent), folder.name]
+    assert run(args) == 0
+    assert "trials/verify/verdict.json: the same" in capsys.readouterr().out
+
+
+def test_a_changed_ratio_or_step_is_found_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder / "trials" / "verify" / "verdict.json"
+    whole = json.loads(path.read_text())
+    whole["ratio"] = 3.0
+    path.write_text(json.dumps(whole))
+    args = ["verify", "--recompute", "--json", "--runs-dir", str(folder.parent), folder.name]
+    assert run(args) == 2
+    (row,) = json.loads(capsys.readouterr().out)["verdicts"]
+    assert row["differences"] == ["ratio"] and not row["same"]
+    whole["ratio"] = 1.0
+    for trial in whole["trials"]:
+        if trial["arm"] == "patched":
+            for step in trial["steps"]:
+                step["rank_ms"] = [1.0]
+    path.write_text(json.dumps(whole))
+    assert run(args) == 2
+    shutil.rmtree(folder / "trials")
+    assert run(args) == 2  # no verdict at all
