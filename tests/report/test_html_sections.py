@@ -15,7 +15,9 @@ from autotune.cli.main import run as cli
 from autotune.errors import InputError
 from autotune.records.facts import FactValue
 from autotune.records.findings import Diagnosis, Finding, Fix, FixStep, Gain
+from autotune.records.ladder import Ladder, Rung
 from autotune.records.observation import EnvironmentRecord, Observation, RankObservation, StepRecord
+from autotune.records.run import RunRecord
 from autotune.records.timeline import TracePicture
 from autotune.report.html.changes import changes_of
 from autotune.report.html.compose import compose
@@ -28,6 +30,7 @@ from autotune.report.html.sections.split import step_slices
 from autotune.report.html.sections.steps import longest_of_each
 from autotune.report.html.sections.trials import compared
 from autotune.report.html.view import Figure, FindingView, Page, Table
+from autotune.store import write_record
 from autotune.trace.summary import summarize
 
 TRACES = Path(__file__).parent.parent / "traces"
@@ -248,3 +251,23 @@ def test_the_verb_writes_a_file_and_refuses_a_lone_against(
     assert target.read_text().startswith("<!doctype html>") and "7,770" in target.read_text()
     assert cli(["report", str(from_trace), "--against", str(AFTER)]) == 2
     assert "--html" in capsys.readouterr().err
+
+
+def test_a_run_that_knows_nothing_is_a_page_with_its_verdict(tmp_path: Path) -> None:
+    run = tmp_path / "at-20261129-000000-bare"
+    diagnosis = Diagnosis(
+        run=run.name, verdict="The job ran out of memory.", facts={}, findings=[], undecided=[], passed=[]
+    )
+    card = RunRecord(
+        id=run.name, kind="job", created="2026-11-29T12:00:00Z", autotune="0.1.0", state="failed",
+        command=["x"], cwd="/",
+    )  # fmt: skip
+    write_record(run / "run.json", card)
+    write_record(run / "diagnosis.json", diagnosis)
+    bare = observation().model_copy(update={"ranks": [], "device_samples": []})
+    write_record(run / "launches" / "observe" / "observation.json", bare)
+    write_record(run / "ladder.json", Ladder(run=run.name, state="failed", rungs=[Rung(name="as it was")]))
+    shown = compose(gather(run))
+    assert _ids(shown) == ["ladder"] and shown.tiles == []
+    text = render(shown)
+    assert "The job ran out of memory." in text and text.count("<script") == 1 and len(text) < 100_000
