@@ -1,4 +1,4 @@
-"""An optimizer that is handed a closure (as Lightning does) is timed without the forward and backward in it."""
+"""An optimizer that is handed a closure, as Lightning does, is timed without the forward and backward."""
 
 from __future__ import annotations
 
