@@ -79,6 +79,7 @@ def settings(spec: LaunchSpec) -> dict[str, object]:
         "deterministic": spec.deterministic,
         "isolation": spec.isolation,
         "full_precision": spec.full_precision,
+        "longest_first": spec.longest_first,
         "protect": spec.guarded,
         "protected_roots": protected_roots(spec),
         "allow_write": [str(p) for p in spec.allow_write],

@@ -36,6 +36,8 @@ class LaunchSpec:
     """Parity mode: run the isolation test on the first packed batch."""
     full_precision: bool = False
     """Parity mode: all arithmetic in float32, whatever the job asks for."""
+    longest_first: bool = False
+    """The first batch holds the longest examples of the data set: the most memory a batch takes."""
     env: dict[str, str | None] = field(default_factory=dict)
     """Variables to set, or to take away (None), in the job."""
     python_path: tuple[Path, ...] = ()

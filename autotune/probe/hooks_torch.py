@@ -41,6 +41,10 @@ def install(torch: ModuleType) -> None:
     hook_calls.install(torch)
     hook_loader.install(torch)
     hook_phases.install(torch)
+    if core.settings.longest_first:
+        from . import longest_first
+
+        longest_first.install(torch)
     finder.when_imported("torch.utils.checkpoint", checkpoint_facts.install)
     finder.when_imported("torch.distributed.distributed_c10d", _process_group)
     finder.when_imported("triton.compiler.compiler", compile_watch.install_triton)
@@ -140,7 +144,7 @@ def _optimizers() -> None:
         call_parity("before_optimizer", optimizer)
         if core.settings.full:
             sites.record("optimizer_step", "torch.optim.Optimizer.step", frame=sys._getframe(2))
-        steps.optimizer_begins()
+        steps.optimizer_begins(optimizer)
 
     @hook
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from .parity_examples import Layout, Span, inner
+from .parity_gradient import gradient_change
 
 _LEAST_EXAMPLES = 3
 _WAIT_CALLS = 8  # micro-batches to wait for a packed row on every rank
@@ -75,6 +76,8 @@ class Isolation:
                 self._outputs(module, args, kwargs, keeper, how)
                 return None
             chosen = row[len(row) // 2]
+            keeper.rewind()
+            backward = gradient_change(module, args, kwargs, layout, chosen, torch)
             args, kwargs = self._with_noise(args, kwargs, layout, chosen)
             changes = self._changes(base, self._outputs(module, args, kwargs, keeper, how))
         finally:
@@ -89,6 +92,7 @@ class Isolation:
             "before_change_frac": float(before.max()) / scale if before.numel() else 0.0,
             "after_change_frac": max(float(v) for v in later) / scale if later else 0.0,
             "repeat_change_frac": repeat / scale,
+            **backward,
         }
 
     def _outputs(self, module: Any, args: Any, kwargs: Any, keeper: _Keeper, how: str) -> Any:

@@ -25,6 +25,7 @@ class Settings:
     deterministic: bool = False
     isolation: bool = False
     full_precision: bool = False
+    longest_first: bool = False
     protect: bool = True
     protected_roots: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = ()

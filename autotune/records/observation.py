@@ -297,6 +297,8 @@ class IsolationRecord(Record):
     before_change_frac: float  # change of logits before the replaced example: causality
     after_change_frac: float  # change of logits of later examples: leak
     repeat_change_frac: float  # the same forward twice: the zero of this machine
+    gradient_change_frac: float | None = None  # gradient of others' outputs at its tokens, of the largest
+    gradient_unknown: str = ""  # why the backward was not tested
 
 
 class ParityRecord(Record):

@@ -30,7 +30,7 @@ Outcome = Literal[
     "no-steady-state",
     "not-finished",
 ]
-Purpose = Literal["warm", "parity", "reference", "live", "timing"]
+Purpose = Literal["warm", "parity", "reference", "live", "timing", "longest"]
 ReferenceState = Literal["not-needed", "used", "unknown"]
 Unit = Literal["ms/step", "useful tokens/s", "steps/s"]
 
@@ -99,6 +99,7 @@ class Trial(Record):
     memory: MemoryPeak = Field(default_factory=MemoryPeak)
     machine: MachineState = Field(default_factory=MachineState)
     log_tail: list[str] = Field(default_factory=list)  # only of launches that failed
+    longest_tokens: int | None = None  # the longest examples of the data set came first, and were this long
 
 
 class ArmRecord(Record):

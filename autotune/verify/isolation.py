@@ -11,6 +11,7 @@ from autotune.records.terms import Tier
 from autotune.records.verdict import ParityCheck, ParityEvidence
 
 REPEAT_FACTOR = 3.0  # the machine's own spread is one sample of a maximum
+GRADIENT_LIMIT = 1e-6  # of the largest gradient; masked scores leave exact zeros
 EXPERT_LIMIT = 1e-3  # experts see other batch shapes, which changes rounding
 
 
@@ -35,13 +36,18 @@ def isolation_of(arm: ParityEvidence) -> Isolation:
         if record.after_change_frac > limit:
             size = record.after_change_frac
             return Isolation("leaks", f"later examples changed by {size:.2g} of the largest logit")
+        if (record.gradient_change_frac or 0.0) > max(limit, GRADIENT_LIMIT):
+            share = f"{record.gradient_change_frac:.2g} of the largest"
+            return Isolation("leaks", f"gradients of other examples reach its tokens, {share}")
     if errors:
         return Isolation("unknown", errors[0])
     if found:
         examples = max(record.examples for record in found)
         repeat = max(record.repeat_change_frac for record in found)
         how = "exactly equal" if repeat == 0 else f"equal within the machine's own spread of {repeat:.2g}"
-        return Isolation("isolated", f"one of {examples} examples replaced by noise, all others {how}")
+        backward = all(record.gradient_change_frac is not None for record in found)
+        grads = ", and no gradient crosses" if backward else ""
+        return Isolation("isolated", f"one of {examples} examples replaced by noise, all others {how}{grads}")
     if arm.packed:
         return Isolation("unknown", "rows hold several examples, and the isolation test did not run")
     return Isolation(

@@ -89,7 +89,7 @@ class Bench:
         return observation, trial.model_copy(update={"reused": lent})
 
     def _wanted(self, request: Request) -> int:
-        if request.purpose == "reference":
+        if request.purpose in ("reference", "longest"):
             return REFERENCE_STEPS
         return self.options.parity_steps if request.purpose == "parity" else self.options.steps
 
@@ -119,6 +119,7 @@ class Bench:
             deterministic=request.deterministic,
             isolation=request.isolation,
             full_precision=request.purpose == "reference",
+            longest_first=request.purpose == "longest",
             env=dict(arm.env),
             python_path=arm.python_path,
             protect=options.protect,
@@ -158,6 +159,7 @@ def _key(spec: LaunchSpec, arm: Arm) -> str:
         spec.deterministic,
         spec.isolation,
         spec.full_precision,
+        spec.longest_first,
         spec.stop,
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
@@ -227,7 +229,7 @@ def fate(observation: Observation, trial: Trial, wanted: int) -> tuple[TrialOutc
         return "crashed", failure_sentence(observation)
     if killed and not enough and observation.stop_reason is None:
         return "crashed", f"rank {killed[0].rank} was killed after {len(killed[0].steps)} steps"
-    if trial.purpose in ("parity", "reference", "live"):
+    if trial.purpose in ("parity", "reference", "live", "longest"):
         least: int = LEAST_PARITY_STEPS if trial.purpose == "parity" else 1
         short = f"the job ended after {len(trial.steps)} steps, {least} needed"
         return ("finished", "") if len(trial.steps) >= least else ("too-few-steps", short)

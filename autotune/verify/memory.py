@@ -6,8 +6,10 @@ projection keeps weights, gradients and optimizer states fixed and scales the re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autotune.records.observation import Observation, RankObservation
-from autotune.records.verdict import ArmRecord
+from autotune.records.verdict import ArmRecord, Trial
 
 SAFE_FRAC = 0.95  # of the device; the rest goes to fragments and the CUDA context
 SPENDS = 1.02  # candidate against baseline: below, no headroom was spent
@@ -65,3 +67,29 @@ def headroom_fault(baseline: ArmRecord, candidate: ArmRecord) -> str | None:
         f"the longest batch would need about {worst / 2**30:.1f} of {device / 2**30:.1f} GiB "
         f"(the unchanged job used {before / 2**30:.1f}, the changed one {used / 2**30:.1f} so far)"
     )
+
+
+def spends_headroom(baseline: ArmRecord, candidate: ArmRecord) -> bool:
+    """The candidate holds more device memory than the baseline did."""
+    used, before = candidate.memory.allocated_bytes, baseline.memory.allocated_bytes
+    return used is not None and before is not None and used > SPENDS * before
+
+
+def longest_tokens(observation: Observation) -> int | None:
+    """Tokens of the longest example that was put first; None where the data set did not tell lengths."""
+    found = [rank.counters.get("longest_first.tokens", 0.0) for rank in observation.ranks]
+    return round(max(found)) if found and max(found) > 0 else None
+
+
+def longest_batch_fault(trials: Sequence[Trial]) -> str | None:
+    """The changed job ran out of memory when its longest examples came first."""
+    for trial in trials:
+        if trial.purpose == "longest" and trial.outcome == "crashed" and "out of memory" in trial.reason:
+            size = f" ({trial.longest_tokens} tokens the longest)" if trial.longest_tokens else ""
+            return f"{trial.arm} runs out of memory on the batch of the longest examples{size}"
+    return None
+
+
+def longest_batch_fits(trials: Sequence[Trial]) -> bool:
+    """The batch of the longest examples was really tried, and fits: no projection is needed."""
+    return any(t.purpose == "longest" and t.outcome == "finished" and t.longest_tokens for t in trials)

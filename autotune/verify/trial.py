@@ -19,6 +19,7 @@ from autotune.verify.evidence import parity_evidence, same_training
 from autotune.verify.launches import Bench, LaunchFunction, Request
 from autotune.verify.logged import read_logged_losses
 from autotune.verify.measure import measure
+from autotune.verify.memory import longest_tokens, spends_headroom
 from autotune.verify.recorder import Ended, Recorder
 from autotune.verify.reference import needs_reference, reference_fault
 from autotune.verify.verdict import Session, conclude, find_failure, judge_parity
@@ -65,6 +66,7 @@ def run_comparison(
         if options.max_pairs > 0:
             run.warm()
             run.time()
+            run.try_longest()
     except Ended:
         pass
     verdict = conclude(session)
@@ -212,6 +214,22 @@ class _Comparison:
                 self._run_timed(by_name[name], number, position)
             if self._measured_enough():
                 break
+
+    def try_longest(self) -> None:
+        """A change that spends memory is tried on the batch of the longest examples before it is accepted."""
+        last = self.arms[-1]
+        so_far = conclude(self.session)
+        spends = spends_headroom(so_far.arms[0], so_far.arms[-1])
+        if so_far.outcome not in ("faster", "out-of-memory-risk") or not spends:
+            return
+        request = Request(purpose="longest", arm=last, seed=self.options.seed)
+        observation, trial = self.recorder.run_reference(request)
+        tokens = longest_tokens(observation)
+        self.session.trials[-1] = trial.model_copy(update={"longest_tokens": tokens})
+        if tokens is None:
+            self.session.notes.append(
+                "the longest examples could not be put first, so their memory is projected"
+            )
 
     def _run_timed(self, arm: Arm, number: int, position: int) -> None:
         for attempt in range(1, _RETRIES + 1):

@@ -22,7 +22,7 @@ from autotune.verify import parity, stats
 from autotune.verify.evidence import same_training
 from autotune.verify.figures import steadiness, step_ms, useful_tokens_per_s
 from autotune.verify.measure import measure
-from autotune.verify.memory import headroom_fault
+from autotune.verify.memory import headroom_fault, longest_batch_fault, longest_batch_fits
 from autotune.verify.statistical import compare_statistical
 
 EXIT_CODES: dict[Outcome, Exit] = {
@@ -79,7 +79,7 @@ _FAILURES: dict[str, Outcome] = {
 def find_failure(trials: Sequence[Trial]) -> Failure | None:
     """The launch that failed and was not made good by a later attempt; None when all went well."""
     for trial in trials:
-        if trial.purpose == "reference":
+        if trial.purpose in ("reference", "longest"):
             continue  # without it something stays unknown
         later = [t for t in trials if _same_place(t, trial) and t.attempt > trial.attempt]
         if trial.outcome != "finished" and not later:
@@ -138,7 +138,9 @@ def conclude(session: Session) -> Verdict:
     lead = next(c for c in measured.contrasts if (c.reference, c.candidate) == (names[0], names[-1]))
     asked = session.settings.tier is not None
     arms = [_with_figures(arm, session.trials) for arm in session.arms]
-    short = headroom_fault(arms[0], arms[-1])
+    short = longest_batch_fault(session.trials) or (
+        None if longest_batch_fits(session.trials) else headroom_fault(arms[0], arms[-1])
+    )
     outcome = _outcome(failure, session.live, result, lead.outcome, asked=asked)
     if short and outcome == "faster":
         outcome = "out-of-memory-risk"

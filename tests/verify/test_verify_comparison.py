@@ -325,3 +325,38 @@ def test_estimate_is_told_before_it_is_spent() -> None:
     whole = estimate_minutes(slow, VerifyOptions(tier=None))
     short = estimate_minutes(slow, VerifyOptions(tier=None, timing_budget_s=60))
     assert whole is not None and short is not None and short.minutes_least < 0.7 * whole.minutes_least
+
+
+def test_a_change_that_spends_memory_is_tried_on_the_longest_examples(tmp_path: Path) -> None:
+    def on_device(fails: bool, tells: bool) -> Change:
+        def change(spec: LaunchSpec, seen: Observation) -> Observation:
+            peak = (60 if spec.command[1] == "fast.py" else 20) * 2**30
+            memory = MemoryRecord(device_bytes=80 * 2**30, peak_allocated_bytes=peak)
+            counters = {"longest_first.tokens": 4096.0} if spec.longest_first and tells else {}
+            seen = on_rank(seen, memory=memory, counters=counters)
+            return (
+                out_of_memory(spec, on_rank(seen, counters=counters))
+                if spec.longest_first and fails
+                else seen
+            )
+
+        return change
+
+    def verdict(name: str, *, fails: bool, tells: bool = True) -> Verdict:
+        replay = Replay({"slow.py": 100, "fast.py": 40}, change=on_device(fails, tells))
+        return run_comparison(arms(), folder=tmp_path / name, options=VerifyOptions(), launch=replay)
+
+    failed = verdict("fails", fails=True)
+    assert failed.outcome == "out-of-memory-risk" and "4096 tokens" in failed.sentence
+    assert not failed.accepted and recompute(failed) == failed
+    fits = verdict("fits", fails=False)
+    assert fits.outcome == "faster" and fits.trials[-1].purpose == "longest"
+    unknown = verdict("unknown", fails=False, tells=False)
+    assert any("could not be put first" in note for note in unknown.notes)
+    plain = run_comparison(
+        arms(),
+        folder=tmp_path / "plain",
+        options=VerifyOptions(),
+        launch=Replay({"slow.py": 100, "fast.py": 40}),
+    )
+    assert all(trial.purpose != "longest" for trial in plain.trials)

@@ -88,3 +88,13 @@ def test_a_float32_launch_that_fails_is_said(folder: Path) -> None:
     assert verdict.parity.outcome == "equal" and verdict.parity.reference == "unknown"
     assert "reference unknown (out of memory" in verdict.parity.sentence
     assert recompute(verdict) == verdict
+
+
+def test_a_backward_that_mixes_packed_examples_is_seen_in_full_precision_too(folder: Path) -> None:
+    flags = ("--layout", "packed", "--attention", "mixing-backward")
+    verdict = compare(folder / "none", *flags, half="none")
+    assert verdict.parity.outcome == "broken"
+    assert "gradients of other examples reach its tokens" in verdict.parity.sentence
+    right = compare(folder / "none", "--layout", "packed", "--attention", "sdpa", half="none")
+    assert right.parity.outcome == "equal" and "no gradient crosses" in right.parity.sentence
+    assert right.parity.reference == "not-needed"

@@ -62,7 +62,24 @@ def dropped_dk(q, k, v, mask):
     return sdpa(q, torch.where(keep, k, k.detach()), v, mask)
 
 
+class MixingBackward(torch.autograd.Function):
+    """The right forward; the backward of an attention that sees all earlier tokens of the row."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, mask):
+        ctx.save_for_backward(q, k, v)
+        return sdpa(q, k, v, mask)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        parts = [t.detach().requires_grad_() for t in ctx.saved_tensors]
+        with torch.enable_grad():
+            mixed = F.scaled_dot_product_attention(*parts, is_causal=True)
+        return *torch.autograd.grad(mixed, parts, gradient), None
+
+
 ATTENTION = {
+    "mixing-backward": MixingBackward.apply,
     "eager": eager,
     "sdpa": sdpa,
     "scaled-dq": scaled_dq,
