@@ -149,6 +149,16 @@ def test_the_loss_is_that_of_all_labels_of_a_step(shims: Any) -> None:
     assert torch.allclose(found, gradients(plain, total), atol=1e-6)
 
 
+@pytest.mark.parametrize("window", [30, 4096])
+def test_labels_are_counted_over_the_steps_that_the_loop_makes(shims: Any, window: int) -> None:
+    rows = shims(row_tokens=96, window=window, accumulation=3)
+    batches = list(rows.pack(loader_of(numbered(), 4)))
+    for i in range(0, len(batches) // 3 * 3, 3):
+        step = batches[i : i + 3]
+        labels = sum(int((b["labels"] != -100).sum()) for b in step)
+        assert [float(b["num_items_in_batch"]) for b in step] == pytest.approx([labels / 3] * 3)
+
+
 def test_workers_and_attributes_of_the_loader_stay(shims: Any) -> None:
     rows = shims(row_tokens=128)
     data = numbered()
