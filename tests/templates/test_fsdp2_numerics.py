@@ -61,6 +61,7 @@ DENSE_CASES = [
     pytest.param(1, 64, "none", id="1-rank-4-micro-batches"),
     pytest.param(1, 512, "selective", id="1-rank-1-micro-batch-selective"),
     pytest.param(2, 64, "full", id="2-ranks-2-micro-batches-full"),
+    pytest.param(2, 40, "none", id="2-ranks-4-micro-batches", marks=pytest.mark.full),
 ]
 
 

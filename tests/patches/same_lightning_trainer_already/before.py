@@ -1,0 +1,11 @@
+import lightning as L
+from lightning.pytorch.loggers import CSVLogger
+
+
+def main(task, data):
+    trainer = L.Trainer(
+        accelerator="gpu", devices=2,  # one node
+        precision="bf16-mixed",
+        logger=CSVLogger("logs"),
+    )
+    trainer.fit(task, data)
