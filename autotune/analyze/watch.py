@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autotune.observe.progress import Progress
+    from autotune.observe.progress import Progress, ProgressCallback
+    from autotune.observe.spec import LaunchSpec
     from autotune.records.observation import LaunchMode, Observation
+
+    LaunchFunction = Callable[[LaunchSpec, "ProgressCallback | None"], Observation]
 
 OBSERVE = "observe"  # label of the launch that watches the unchanged job
 
@@ -28,6 +31,8 @@ class WatchOptions:
     echo: bool = True
     first_step_timeout_s: float = 900.0
     total_timeout_s: float | None = None
+    launch: LaunchFunction | None = None
+    """Starts the job; None: on this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +79,7 @@ def watch(
         first_step_timeout_s=options.first_step_timeout_s,
         total_timeout_s=options.total_timeout_s,
     )
-    observation = launch(spec, progress)
+    observation = (options.launch or launch)(spec, progress)
     if not ran_out_of_memory(observation):
         require_steps(observation, where=str(folder / "train.log"))
     return observation

@@ -11,6 +11,7 @@ from autotune.cli.analyze import observe_and_diagnose
 from autotune.cli.choices import choice_of, choice_options
 from autotune.cli.common import current_screen, output_options, price_option, runs_dir_option
 from autotune.cli.jobs import job_options, require_command, rule_sources, set_fault, set_state
+from autotune.cli.launcher import launcher_of, launcher_options
 from autotune.errors import AutotuneError, Exit, InputError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 )
 @click.option("--min-gain", type=click.FloatRange(0, 100), default=3.0, show_default=True, help="Percent.")
 @price_option
+@launcher_options
 @choice_options
 @job_options
 @runs_dir_option
@@ -50,6 +52,8 @@ def command(
     max_pairs: int,
     parity_steps: int,
     min_gain: float,
+    launcher: str,
+    slurm_options: tuple[str, ...],
     price_per_gpu_hour: float | None,
     select: tuple[str, ...],
     exclude: tuple[str, ...],
@@ -85,6 +89,7 @@ def command(
         allow_write=allow_write,
         echo=False,
         first_step_timeout_s=first_step_timeout,
+        launch=launcher_of(launcher, slurm_options),
     )
     if max_pairs < min_pairs:
         raise InputError(

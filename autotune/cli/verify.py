@@ -12,6 +12,7 @@ import click
 from autotune.cli.choices import choice_of, choice_options
 from autotune.cli.common import current_screen, output_options, price_option, runs_dir_option
 from autotune.cli.complete import run_names
+from autotune.cli.launcher import launcher_of, launcher_options
 from autotune.errors import Exit
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--max-minutes", type=click.FloatRange(min=0.1), help="Stop after this many minutes.")
 @click.option("--self-check", is_flag=True, help="Compare the job with itself: the noise of this machine.")
 @click.option("--recompute", is_flag=True, help="Judge the verdicts of RUN again from their recorded steps.")
+@launcher_options
 @price_option
 @choice_options
 @runs_dir_option
@@ -51,6 +53,8 @@ def command(
     max_minutes: float | None,
     self_check: bool,
     recompute: bool,
+    launcher: str,
+    slurm_options: tuple[str, ...],
     price_per_gpu_hour: float | None,
     select: tuple[str, ...],
     exclude: tuple[str, ...],
@@ -70,6 +74,7 @@ def command(
     from autotune.verify.trial import run_comparison
 
     screen = current_screen()
+    submit = launcher_of(launcher, slurm_options)
     folder = find_run(runs_dir, run_name)
     record = read_record(folder / "run.json", RunRecord)
     baseline = baseline_job_of(folder)
@@ -104,7 +109,7 @@ def command(
         arms,
         folder=folder / "trials" / ("self-check" if self_check else "verify"),
         options=options,
-        launch=launch,
+        launch=lambda spec: submit(spec, None) if submit is not None else launch(spec),
         progress=_show_progress(screen),
     )
     if screen.as_json:

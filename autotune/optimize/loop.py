@@ -220,7 +220,7 @@ class OptimizeLoop:
             arms,
             folder=folder,
             options=options,
-            launch=launch,
+            launch=lambda spec: (self._options.watch.launch or launch)(spec, None),
             progress=lambda p: self._status(progress_line(p)),
             on_trial=self._note_start,
             reference=self._reference(state),
