@@ -26,6 +26,16 @@ _DONE = "overlay.json"
 Progress = Callable[[str], None]
 
 
+class PackageFailedError(InputError):
+    """One package could not be had; `requirement` is what pip was asked for."""
+
+    code = "package-failed"
+
+    def __init__(self, message: str, requirement: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.requirement = requirement
+
+
 @dataclass(frozen=True)
 class Overlay:
     """An overlay folder and what lies in it."""
@@ -172,7 +182,7 @@ class _Interpreter:
             errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
             reason = errors[0].removeprefix("ERROR:").strip() if errors else f"pip exit {process.returncode}"
             hint = "give a folder of wheels with --wheelhouse" if self.wheelhouse is None else None
-            raise InputError(f"{requirement} cannot be installed: {reason}", hint=hint, code="package-failed")
+            raise PackageFailedError(f"{requirement} cannot be installed: {reason}", requirement, hint)
 
     def _follow(
         self, process: subprocess.Popen[str], requirement: str, started: float, lines: list[str]
@@ -189,10 +199,10 @@ class _Interpreter:
             elapsed = time.monotonic() - started
             left = self.deadline - time.monotonic()
             if left <= 0:
-                raise InputError(
+                raise PackageFailedError(
                     f"{requirement} was not installed within the time limit ({elapsed:.0f} s)",
-                    hint="build a wheel once and give its folder with --wheelhouse",
-                    code="package-failed",
+                    requirement,
+                    "build a wheel once and give its folder with --wheelhouse",
                 )
             self.progress(f"installing {requirement}: {elapsed:.0f} s, at most {left / 60:.0f} min more")
             time.sleep(0.5)

@@ -34,6 +34,7 @@ class Choice:
     unsafe: bool = False  # also changes a person should review
     packages: bool = True
     wheels: bool = False  # a folder of wheels is given: nothing has to be compiled
+    failed: tuple[tuple[str, str], ...] = ()  # packages that could not be had in this run, with the reason
 
     def reason_against(self, rule: str) -> str:
         """Why the choice leaves the rule out; empty when it does not."""
@@ -174,6 +175,9 @@ class _Planner:
         wanted = [
             str(p) for s in fix.steps if s.action == "install" for p in _texts(s.arguments.get("packages"))
         ]
+        for package, reason in self.choice.failed:
+            if package in wanted:
+                return reason, None
         if wanted and not self.choice.wheels and (why := cannot_build(wanted)):
             return why, None
         against = state.reason_against(fix)

@@ -89,7 +89,11 @@ class OptimizeLoop:
             state.diagnosis,
             state.observation,
             templates_dir=self._options.templates_dir,
-            choice=replace(self._options.choice, wheels=self._options.wheelhouse is not None),
+            choice=replace(
+                self._options.choice,
+                wheels=self._options.wheelhouse is not None,
+                failed=tuple(state.failed.items()),
+            ),
             base=state.current if state.kept else None,
         )
         write_record(self._run / "plan.json", plan)
@@ -152,7 +156,8 @@ class OptimizeLoop:
             try:
                 jobs.append((group, self._patched(state, [g for g, _ in jobs] + [group], len(jobs))))
             except AutotuneError as fault:
-                self._drop(state, group, f"could not be applied: {fault}")
+                if not self._without_package(state, group, fault):
+                    self._drop(state, group, f"could not be applied: {fault}")
         if not jobs:
             return
         groups = [group for group, _ in jobs]
@@ -179,6 +184,21 @@ class OptimizeLoop:
             )
             return
         self._drop(state, groups[0], verdict.sentence, path)
+
+    def _without_package(self, state: LoopState, group: PlanGroup, fault: AutotuneError) -> bool:
+        """Note a package that could not be had: the next plan takes the way behind it, if there is one."""
+        from autotune.apply.packages import PackageFailedError
+        from autotune.facts.recipes import pinned
+
+        if not isinstance(fault, PackageFailedError):
+            return False
+        asked = fault.requirement
+        names = [n for n in group.packages if n not in state.failed and asked in (n, *pinned(n))]
+        if not names:
+            return False  # something a package needs: no way without it is known
+        state.failed[names[0]] = str(fault)
+        self._journal.decide("note", f"{_name(group)}: {fault} Looking for a way without.", group=group.id)
+        return True
 
     def _patched(self, state: LoopState, groups: list[PlanGroup], index: int) -> PatchedJob:
         from autotune.apply.job import materialise

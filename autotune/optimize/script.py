@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -82,8 +83,7 @@ def _context(
     optimizer: dict[str, Any] = {names[n]: float(v) for n, v in settings.items() if n in names}
     for name, value in optimizer.items():
         _take(taken, name.replace("_", " "), f"{value:g}", "the job's optimizer")
-    optimizer["schedule"] = "constant"
-    left.append(_left("learning-rate schedule", "not read from the run; the script keeps the rate constant"))
+    optimizer |= _schedule(observation, taken, left)
     clip = _clip(observation)
     optimizer["max_grad_norm"] = clip if clip is not None else 0.0
     if clip is not None:
@@ -113,8 +113,43 @@ def _context(
         precision=_precision(lead),
         parallel=ParallelContext(),
         memory=_memory(facts),
-        run=RunContext(output_dir=f"{output.stem}_output", log_every=1),
+        run=RunContext(output_dir=f"{output.stem}_output", log_every=1, **_seed(observation, taken)),
     )
+
+
+def _carried(observation: Observation, name: str) -> str | int | float | bool | None:
+    """A field of TrainingArguments or the like, as it was seen."""
+    found = [s.detail.get(f"field.{name}") for s in observation.sites if s.kind == "carrier"]
+    return next((value for value in found if value is not None), None)
+
+
+def _schedule(observation: Observation, taken: list[TakenOver], left: list[NotTakenOver]) -> dict[str, Any]:
+    """Schedule and warm-up, where an object that was seen carries them."""
+    named = re.search(r"'(\w+)'|^(\w+)$", str(_carried(observation, "lr_scheduler_type") or ""))
+    if named is None:
+        why = "not read from the run; the script keeps the rate constant"
+        left.append(_left("learning-rate schedule", why))
+        return {"schedule": "constant"}
+    out: dict[str, Any] = {"schedule": named.group(1) or named.group(2)}
+    _take(taken, "learning-rate schedule", str(out["schedule"]), "the job's training arguments")
+    steps, ratio = _carried(observation, "warmup_steps"), _carried(observation, "warmup_ratio")
+    if isinstance(steps, (int, float)) and steps > 0:
+        # newer versions of transformers take a share of all steps under this name
+        out |= {"warmup_steps": int(steps)} if steps >= 1 else {"warmup_ratio": float(steps)}
+    elif isinstance(ratio, (int, float)) and ratio > 0:
+        out["warmup_ratio"] = float(ratio)
+    for name in ("warmup_steps", "warmup_ratio"):
+        if name in out:
+            _take(taken, name.replace("_", " "), f"{out[name]:g}", "the job's training arguments")
+    return out
+
+
+def _seed(observation: Observation, taken: list[TakenOver]) -> dict[str, int]:
+    seed = _carried(observation, "seed")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        return {}
+    _take(taken, "seed", str(seed), "the job's training arguments")
+    return {"seed": seed}
 
 
 def recipe_title(recipe: RecipeRecord) -> str:

@@ -26,6 +26,7 @@ class LoopState:
     dropped: list[Dropped] = field(default_factory=list)
     kept: list[PlanGroup] = field(default_factory=list)
     solo: set[str] = field(default_factory=set)  # groups whose joint trial failed: tried one by one
+    failed: dict[str, str] = field(default_factory=dict)  # packages that could not be had -> why
     trials: int = 0
     rounds_kept: int = 0
     started: float = field(default_factory=time.monotonic)

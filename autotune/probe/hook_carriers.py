@@ -85,6 +85,7 @@ _WORTH = (
     "use_liger_kernel", "torch_empty_cache_steps", "max_grad_norm", "packing", "packing_strategy",
     "padding_free", "max_length", "max_seq_length", "pad_to_multiple_of", "include_num_input_tokens_seen",
     "ddp_find_unused_parameters", "average_tokens_across_devices", "attn_implementation", "seed",
+    "lr_scheduler_type", "warmup_steps", "warmup_ratio",
 )  # fmt: skip
 
 

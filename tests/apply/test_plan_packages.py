@@ -98,3 +98,12 @@ def test_nothing_is_done_where_neither_can_be_had(script: Path, no_compiler: Non
 def test_a_folder_of_wheels_needs_no_compiler(script: Path, no_compiler: None) -> None:
     plan = plan_for(script, diagnosis_of(with_fla=False), choice=Choice(wheels=True))
     assert members(plan) == {"causal-conv-fallback": "package"}
+
+
+def test_a_build_that_failed_makes_room_for_the_way_behind_it(script: Path, compiler: None) -> None:
+    choice = Choice(failed=(("causal-conv1d", "causal-conv1d==1.7.0 cannot be installed: nvcc fatal"),))
+    plan = plan_for(script, diagnosis_of(with_fla=True), choice=choice)
+    assert members(plan) == {"linear-attention-fallback": "package", "causal-conv-fallback": "shim"}
+    (group,) = plan.groups
+    conv = next(m for m in group.members if m.rule == "kernels/causal-conv-fallback")
+    assert any("nvcc fatal" in reason for reason in conv.passed_over)

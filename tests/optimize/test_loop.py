@@ -127,3 +127,35 @@ def test_a_killed_loop_resumes_without_repeating_a_finished_start(tmp_path: Path
     assert json.loads(resumed.stdout)["outcome"] == "faster"
     for path, stamp in stamps.items():
         assert (run / path / "observation.json").stat().st_mtime_ns == stamp
+
+
+@pytest.mark.job
+@pytest.mark.full
+def test_a_package_that_cannot_be_had_makes_room_for_the_way_behind_it(tmp_path: Path) -> None:
+    text = (
+        PACK["kernels/first.yaml"].replace("kernels/first", "kernels/only").replace("Set FIRST", "Set BOTH")
+    )
+    text = text.replace("together_with: [batching/second]\n", "").replace('ratio: "1.1"', 'ratio: "3"')
+    text = text.replace(
+        "fix:\n",
+        "fix:\n  - surface: package\n    title: Install what nobody has\n    steps:\n"
+        "      - {action: install, packages: [nobody-has-this]}\n",
+    ).replace(
+        'name: FIRST, value: "1"}\n',
+        'name: FIRST, value: "1"}\n      - {action: set_env, name: SECOND, value: "1"}\n',
+    )
+    rule = tmp_path / "pack" / "kernels" / "only.yaml"
+    rule.parent.mkdir(parents=True)
+    rule.write_text(text)
+    (tmp_path / "wheels").mkdir()
+    command = [
+        sys.executable, "-m", "autotune", "optimize", "--json", "--steps", "8",
+        "--runs-dir", str(tmp_path / "runs"), "--rules", str(tmp_path / "pack"), "--select", "kernels/only",
+        "--wheelhouse", str(tmp_path / "wheels"), "--", sys.executable, str(SCRIPT),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    ladder = json.loads(done.stdout)
+    assert ladder["outcome"] == "faster" and ladder["rungs"][-1]["rules"] == ["kernels/only"]
+    run = next((tmp_path / "runs").glob("at-*"))
+    assert "nobody-has-this" in (run / "journal.jsonl").read_text()
