@@ -6,6 +6,7 @@ command, the probe, the deadlines. The launch folder lies on a file system that 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -104,6 +105,8 @@ def launch_on_node(spec: LaunchSpec) -> Fault | None:
     """Runs on the node. The observation goes through the file, a fault through the return value."""
     from autotune.observe.launch import launch
 
+    if os.environ.get("SLURM_PROCID", "0") != "0":
+        return None  # the first task starts the command; the others only hold their nodes for it
     try:
         launch(spec)
     except errors.AutotuneError as fault:
