@@ -39,7 +39,7 @@ from autotune.verify.reference import (
     needs_reference,
     reference_fault,
 )
-from autotune.verify.weights import check_learning, check_replicas
+from autotune.verify.weights import check_learning, check_replicas, drifted
 
 
 def not_run(tier: Tier | None, reason: str) -> ParityResult:
@@ -148,6 +148,8 @@ def _baseline_flaw(baseline: ParityEvidence, candidate: ParityEvidence) -> str:
     step = trains_on_padding(baseline)
     if step is not None:
         return f"the baseline trains on padding (step {step} has more labels than real tokens)"
+    if drifted(baseline):
+        return "the baseline's replicas drift apart (ranks that began with equal weights end with others)"
     return ""
 
 

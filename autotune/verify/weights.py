@@ -36,3 +36,13 @@ def check_replicas(baseline: ParityEvidence, candidate: ParityEvidence) -> Parit
             name=name, outcome="fail", detail="ranks that held the same weights have drifted apart"
         )
     return ParityCheck(name=name, outcome="pass", detail="equal on every rank that held the same weights")
+
+
+def drifted(arm: ParityEvidence) -> bool:
+    """Ranks that began with equal weights ended with others: their gradients are not reduced."""
+    known = [
+        (rank.initial_weights_digest, rank.final_weights_digest)
+        for rank in arm.ranks
+        if rank.initial_weights_digest is not None and rank.final_weights_digest is not None
+    ]
+    return len({first for first, _ in known}) < len(set(known))

@@ -101,6 +101,13 @@ def test_a_pair_that_only_works_together_is_kept(tmp_path: Path, pack: Path) -> 
     assert set(kept["rules"]) == {"kernels/first", "batching/second"}
     assert kept["ratio_to_first"] > 1.5
     assert not ladder["dropped"]
+    (run,) = (tmp_path / "runs").glob("at-*")
+    journal = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+    starts = [entry for entry in journal if entry["event"] == "start"]
+    assert all(entry["wall_s"] > 0 for entry in starts)
+    purposes = [entry["purpose"] for entry in starts]
+    # Equal to the last bit, so the unchanged job is not started again for its noise.
+    assert purposes.count("parity") == 2 and purposes.count("warm") == 0 and purposes[-1] == "look"
 
 
 @pytest.mark.job

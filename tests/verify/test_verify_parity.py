@@ -7,6 +7,7 @@ import math
 import pytest
 from verify_records import LOSSES, evidence, isolation, parity_steps
 
+from autotune.records.verdict import ParityEvidence
 from autotune.verify.parity import compare
 from autotune.verify.statistical import compare_statistical
 
@@ -270,6 +271,21 @@ def test_replicas_must_stay_replicas() -> None:
     ]
     result = compare(*both, apart.model_copy(update={"ranks": ranks}), tier="bitwise")
     assert result.outcome == "broken" and "drifted apart" in result.sentence
+
+
+def test_replicas_of_the_baseline_that_drift_are_its_own_fault() -> None:
+    def torn(arm: str, losses: list[float]) -> ParityEvidence:
+        found = evidence(arm, losses, ranks=2)
+        ends = [r.model_copy(update={"final_weights_digest": f"w{i + 1}"}) for i, r in enumerate(found.ranks)]
+        return found.model_copy(update={"ranks": ends})
+
+    other = [loss * 0.9 for loss in LOSSES]
+    result = compare(
+        torn("a", LOSSES), torn("a", LOSSES), evidence("changed", other, ranks=2), tier="numeric"
+    )
+    assert result.outcome == "baseline-incorrect" and "replicas drift apart" in result.sentence
+    sharded = evidence(ranks=2)
+    assert compare(sharded, sharded, evidence("changed", ranks=2), tier="bitwise").outcome == "equal"
 
 
 def test_a_printed_loss_of_another_step_is_named() -> None:
