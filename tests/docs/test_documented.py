@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +13,14 @@ import click
 import pytest
 from pages import DOCS, ROOT, anchors, links, pages
 
+from autotune import Run
 from autotune.cli.main import _VERBS
 from autotune.cli.pages import commands_page
 from autotune.data import data_dir
 from autotune.error_codes import CODES
 from autotune.errors import Exit
 from autotune.facts.catalogue import catalogue
+from autotune.notebook.table import Table
 from autotune.rules.load import load_rules
 
 COMMANDS = DOCS / "commands.md"
@@ -98,3 +102,24 @@ def test_options_named_in_the_pages_exist() -> None:
                     f"{page.name}: {own}: {o}" for o in re.findall(r"(?<=\s)--[a-z-]+", own) if o not in known
                 ]
     assert unknown == []
+
+
+def test_every_public_name_of_a_run_is_documented() -> None:
+    text = (DOCS / "guides" / "notebook.md").read_text(encoding="utf-8")
+    for kind in (Run, Table):
+        for name, member in vars(kind).items():
+            if name.startswith("_"):
+                continue
+            inner = getattr(member, "func", None) or getattr(member, "fget", None) or member
+            if callable(inner) or isinstance(member, classmethod):
+                assert inspect.getdoc(inner), f"{kind.__name__}.{name} has no docstring"
+            assert re.search(rf"\b{name}\b", text), f"{kind.__name__}.{name}"
+
+
+def test_every_tool_of_the_server_is_documented(tmp_path: Path) -> None:
+    from autotune.mcp_server.server import build_server
+
+    text = (DOCS / "guides" / "mcp.md").read_text(encoding="utf-8")
+    tools = asyncio.run(build_server(tmp_path).list_tools())
+    assert len(tools) == 6
+    assert [tool.name for tool in tools if f"| `{tool.name}` |" not in text or not tool.description] == []
