@@ -36,6 +36,12 @@ def has_setting(text: str, suffix: str, key: str) -> bool:
     return configs.has_key(text, suffix, str(entry.get("name", key)), plain=True)
 
 
+def names_of(text: str, suffix: str, key: str) -> list[str]:
+    """Every name the setting has in the file: an override of any of them on the command line wins over it."""
+    entry = _entry(text, suffix, key)
+    return [*entry.get("clears", []), str(entry.get("name", key))]
+
+
 def set_setting(text: str, suffix: str, key: str, value: Value) -> str:
     """The text with the setting at `value`, in the file's own words. Raises EditRefused."""
     entry = _entry(text, suffix, key)

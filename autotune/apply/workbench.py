@@ -201,12 +201,11 @@ class _Bench:
         files = self.target.command.config_files
         if not files:
             raise EditRefused("the command names no configuration file")
-        if flags.flag_value(self.changes.argv, self.target.command, f"--{key}") is not None:
-            raise EditRefused(f"the command line overrides '{key}' of the configuration file")
         paths = [Path(file.path) for file in files]
         for path in paths:
             text = self.changes.texts.get(path, self.target.text(path))
             if dialects.has_setting(text, path.suffix.lower(), key):
+                self._refuse_overridden(path, text, key)
                 return path
         own = [
             Path(file.path)
@@ -218,7 +217,13 @@ class _Bench:
         ]
         if len(own) != 1:
             raise EditRefused(f"none of {len(paths)} configuration files has '{key}'")
+        self._refuse_overridden(own[0], self.target.text(own[0]), key)
         return own[0]
+
+    def _refuse_overridden(self, path: Path, text: str, key: str) -> None:
+        for name in dict.fromkeys([*dialects.names_of(text, path.suffix.lower(), key), key]):
+            if flags.flag_value(self.changes.argv, self.target.command, f"--{name}") is not None:
+                raise EditRefused(f"the command line overrides '{name}' of the configuration file")
 
     def _env(self, rule: str, name: str, value: str | None) -> None:
         if name in self.changes.env and self.changes.env[name] != value:
