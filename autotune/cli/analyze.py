@@ -52,6 +52,7 @@ class _OptionsAfterTraces(click.Command):
 @click.option("--from", "from_run", metavar="RUN", help="Derive the diagnosis of this run again from disk.")
 @click.option("--profile-ranks", default="0", show_default=True, help="Ranks to profile, comma separated.")
 @click.option("--run-to-end", is_flag=True, help="Let the job finish and write where it always writes.")
+@click.option("--watch", "whole_run", is_flag=True, help="Only times, over the whole run: autotune watch.")
 @click.option(
     "--fail-on",
     type=click.Choice(SEVERITIES),
@@ -67,6 +68,7 @@ def command(
     from_run: str | None,
     profile_ranks: str,
     run_to_end: bool,
+    whole_run: bool,
     fail_on: str | None,
     price_per_gpu_hour: float | None,
     allow_write: tuple[Path, ...],
@@ -84,6 +86,10 @@ def command(
     from autotune.analyze.watch import WatchOptions
 
     screen = current_screen()
+    if whole_run:
+        from autotune.cli.watch import watch_to_the_end
+
+        return watch_to_the_end(screen, runs_dir, command_line, from_run)
     rules = rule_sources(rule_dirs, disable)
     if from_run is not None:
         from autotune.analyze.diagnose import diagnose_again

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _VERBS: dict[str, tuple[str, str]] = {
     "optimize": ("autotune.cli.optimize", "Find, apply and prove what makes a training command faster."),
     "analyze": ("autotune.cli.analyze", "Watch an unchanged training command and say why it is slow."),
+    "watch": ("autotune.cli.watch", "Stay with a whole run and report drift, pauses and stragglers."),
     "apply": ("autotune.cli.apply", "Show, write or take back the patched copy of a run."),
     "generate": (
         "autotune.cli.generate",
@@ -31,6 +32,7 @@ _VERBS: dict[str, tuple[str, str]] = {
     "diff": ("autotune.cli.diff", "Compare two runs or traces: the same tables before and after."),
     "runs": ("autotune.cli.runs", "List the runs."),
     "show": ("autotune.cli.show", "Show one run: its records and where they lie."),
+    "export": ("autotune.cli.export", "Pack a run into one archive, on request without paths and arguments."),
     "rules": ("autotune.cli.rules", "List, explain, lint and test the rules."),
     "explain": ("autotune.cli.explain", "Explain an error code, an exit code or a rule."),
     "facts": ("autotune.cli.facts", "List the facts that rules can use."),

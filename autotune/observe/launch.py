@@ -251,7 +251,10 @@ class _Run:
 
     def _check_deadlines(self, state: Progress) -> None:
         spec, elapsed = self.spec, state.elapsed_s
-        if self.tee is not None and self.tee.fault is not None:
+        if spec.mode == "watch":  # somebody's real run: only a limit that was asked for ends it
+            if spec.total_timeout_s is not None and elapsed > spec.total_timeout_s:
+                self.stop(f"the time limit of {spec.total_timeout_s:.0f} s was over")
+        elif self.tee is not None and self.tee.fault is not None:
             self.stop("the log cannot be written")
         elif not state.processes and elapsed > self._hello_timeout_s():
             self.stop(self._no_hello(elapsed))

@@ -144,7 +144,7 @@ def _optimizers() -> None:
         call_parity("before_optimizer", optimizer)
         if core.settings.full:
             sites.record("optimizer_step", "torch.optim.Optimizer.step", frame=sys._getframe(2))
-        steps.optimizer_begins()
+        steps.optimizer_begins(optimizer)
 
     @hook
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:

@@ -2,7 +2,8 @@
 
 A step ends at the last optimizer return before the next backward. With a known number of optimizer calls
 per step the end is seen at once; else the next backward or loader fetch proves it. Two optimizers,
-accumulation, closures and an optimizer inside the backward all come out as one step per update.
+accumulation, closures and an optimizer inside the backward all come out as one step per update. Backwards on
+the same batch that end in updates of different optimizers (generator and discriminator) are one step too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from . import (
     compile_watch,
     device_clock,
     forward_calls,
+    models,
     segments,
     sharding_facts,
     tracing,
@@ -31,6 +33,9 @@ _WATCHED_EVERY = 20  # after them every so-many-th one; every second of these af
 _WATCHED_SAMPLE = 2000
 _MOST_ODD = 5000  # steps that stand out
 _STANDS_OUT = 1.5  # and those longer than this times the median
+_UPDATE = (
+    "backwards", "optimizer_calls", "optimizer_ns", "loader_ns", "fetched", "end_ns", "_before_backward_ns",
+)  # fmt: skip
 _NO_LOADER_STEPS = 2  # after so many steps without a loader's batch the model's calls are counted
 
 
@@ -55,6 +60,8 @@ class Steps:
         self._backward_depth = 0
         self._without_loader = 0
         self._before_backward_ns = 0
+        self._stepped: set[int] = set()  # optimizers that stepped in this step
+        self._held: dict[str, Any] | None = None  # an update that may be the first part of this step
         self._every = _WATCHED_EVERY
         self._sampled = self._odd = 0
 
@@ -69,6 +76,7 @@ class Steps:
         if evaluation:
             self.tags.add("evaluation")
             return
+        self._split()
         self.close_if_over()
         self.loader_ns += wait_ns
         self.fetched += 1
@@ -80,7 +88,10 @@ class Steps:
         self._backward_depth += 1
         if self._backward_depth > 1:
             return False
-        self.close_if_over()
+        if self._may_go_on():
+            self._hold()
+        else:
+            self.close_if_over()
         self.activity()
         if not self.backwards and not self._before_backward_ns:
             self._before_backward_ns = perf_counter_ns() - self.begin_ns
@@ -92,6 +103,8 @@ class Steps:
         if self._backward_depth or not completed:
             return False
         self.backwards += 1
+        if self._optimizer_start:  # inside a closure: what came before is not the optimizer's own time
+            self._optimizer_start = perf_counter_ns()
         tracing.backward_ended(self.backwards)
         if self.waiting:
             batch = self.waiting.popleft()
@@ -109,7 +122,63 @@ class Steps:
         if batch is not None:
             self.waiting.append(batch)
 
-    def optimizer_begins(self) -> None:
+    def _may_go_on(self) -> bool:
+        """An update is over and a backward begins on the same batch: the next optimizer decides."""
+        return (
+            self.optimizer_calls > 0
+            and not self._optimizer_start
+            and self._held is None
+            and len(models.optimizers()) > 1
+        )
+
+    def _hold(self) -> None:
+        """Put the finished update aside until it is known whether the step goes on."""
+        self._held = {name: getattr(self, name) for name in _UPDATE}
+        self._held["used"] = self.used
+        self._held["tags"] = set(self.tags)
+        for name in _UPDATE:
+            setattr(self, name, 0)
+        self.used = []
+        self.tags.clear()
+
+    def _join(self) -> None:
+        """The step goes on: what was put aside is its first part."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        first_ns = held["_before_backward_ns"]
+        for name in _UPDATE:
+            setattr(self, name, getattr(self, name) + (0 if name == "end_ns" else held[name]))
+        self.end_ns, self._before_backward_ns = max(self.end_ns, held["end_ns"]), first_ns
+        self.used = held["used"] + self.used
+        self.tags |= held["tags"]
+
+    def _split(self) -> None:
+        """What was put aside was a step of its own."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        later = {name: getattr(self, name) for name in _UPDATE}
+        used, tags, stepped = self.used, set(self.tags), self._stepped
+        for name in _UPDATE:
+            setattr(self, name, held[name])
+        self.used = held["used"]
+        self.tags.clear()
+        self.tags |= held["tags"]
+        self.close()
+        for name, value in later.items():
+            setattr(self, name, value)
+        self.used, self._stepped = used, stepped - self._stepped
+        self.tags |= tags
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        """Decides, where an update was put aside, whether it belongs to the running step."""
+        if self._held is not None:
+            if id(optimizer) in self._stepped:
+                self._split()
+            else:
+                self._join()
+        self._stepped.add(id(optimizer))
         self.activity()
         self._optimizer_start = perf_counter_ns()
 
@@ -135,8 +204,11 @@ class Steps:
 
     def finish(self) -> None:
         """The job ends: the last update is a step too."""
+        self._split()
         if self.optimizer_calls:
             self.close(last=True)
+        if core.settings.mode == "watch":
+            segments.finish(self.index, self.end_ns / 1e9)
 
     def close_if_over(self) -> None:
         if self.optimizer_calls and not self._optimizer_start:
@@ -187,6 +259,7 @@ class Steps:
         self._fetch_ratio.append((self.fetched, self.backwards))
         self._hook_ns_before = hook_ns
         self.tags.clear()
+        self._stepped = set()
         self.backwards = self.optimizer_calls = self.optimizer_ns = self.loader_ns = self.fetched = 0
         stretch_over = False
         if core.settings.mode == "watch":
@@ -201,8 +274,6 @@ class Steps:
         if not last:
             duration_s = (end - previous_end) / 1e9
             windows.boundary(self.index, duration_s, tags, step["micro_batches"], stretch_over)
-        elif core.settings.mode == "watch":
-            segments.finish(self.index, end / 1e9)
 
     def _worth_writing(self, tags: set[str], duration_s: float) -> bool:
         """All steps; over a long watch a sample and what stands out, so the file does not grow for days."""

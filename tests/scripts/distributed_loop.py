@@ -50,6 +50,18 @@ def train(rank, world):
     model = Model()
     if args.style == "ddp":
         model = DistributedDataParallel(model)
+    elif args.style == "fsdp1":
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp import ShardingStrategy
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+        model = FSDP(
+            model,
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+            sharding_strategy=ShardingStrategy.FULL_SHARD,
+            device_id=torch.device("cpu"),
+            use_orig_params=True,
+        )
     elif args.style == "fsdp2":
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
