@@ -179,6 +179,16 @@ def test_what_cannot_be_planned_says_so(shims: Any, monkeypatch: Any) -> None:
         def __iter__(self) -> Any:
             return iter(numbered())
 
+    class Own(torch.utils.data.BatchSampler):
+        pass
+
+    own = Own(torch.utils.data.SequentialSampler(numbered()), 4, False)
+    for change in (rows.pack, shims("length_groups").group):
+        with pytest.raises(ValueError, match="planned by Own already"):
+            change(DataLoader(numbered(), batch_sampler=own, collate_fn=pad))
+    twice = rows.pack(loader_of(numbered()))
+    with pytest.raises(ValueError, match="planned by TokenRows already"):
+        rows.pack(twice)
     with pytest.raises(ValueError, match="without numbers"):
         rows.pack(DataLoader(Stream(), batch_size=2, collate_fn=pad))
     with pytest.raises(ValueError, match="does not batch"):
@@ -202,6 +212,20 @@ def test_a_data_set_of_changing_lengths_is_noticed(shims: Any) -> None:
 
     with pytest.raises(ValueError, match="longer than when they were measured"):
         list(shims(row_tokens=64).pack(loader_of(Growing(), 2)))
+
+
+def test_data_sets_that_read_many_at_once_are_asked_so(shims: Any) -> None:
+    datasets = pytest.importorskip("datasets")
+    table = datasets.Dataset.from_dict({"ids": [row.tolist() for row in numbered()]})
+
+    def collate(found: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
+        return pad([torch.tensor(row["ids"]) for row in found])
+
+    plain = shims(row_tokens=128)
+    expected = [firsts(b) for b in plain.pack(loader_of(numbered()))]
+    generator = torch.Generator().manual_seed(3)
+    loader = DataLoader(table, batch_size=6, shuffle=True, generator=generator, collate_fn=collate)
+    assert [firsts(b) for b in plain.pack(loader)] == expected
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
