@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -18,24 +19,36 @@ TRACE = ROOT / "tests" / "traces" / "h100_1gpu_qwen1.5-0.5b_infer_scrubbed.json.
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 
-def _build(out: Path) -> dict[str, str]:
+def _build(source: Path, out: Path) -> dict[str, str]:
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "1764547200"}
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source)]
     subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(out.iterdir())}
 
 
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's files, with a run beside them that links to the whole machine, as runs do."""
+    copy = tmp_path_factory.mktemp("source") / "autotune"
+    skipped = shutil.ignore_patterns(".git", ".*_cache", ".hypothesis", ".venv", "__pycache__", "runs")
+    shutil.copytree(ROOT, copy, ignore=skipped)
+    tree = copy / "runs" / "at-20260101-000000-job" / "patched" / "tree"
+    tree.mkdir(parents=True)
+    (tree / "here").symlink_to(copy)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def dist(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("dist")
-    _build(out)
+    _build(source, out)
     return out
 
 
-def test_two_builds_are_equal(dist: Path, tmp_path: Path) -> None:
+def test_two_builds_are_equal(source: Path, dist: Path, tmp_path: Path) -> None:
     first = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(dist.iterdir())}
     assert len(first) == 2
-    assert _build(tmp_path) == first
+    assert _build(source, tmp_path) == first
 
 
 def test_what_lies_in_them(dist: Path) -> None:
