@@ -46,9 +46,14 @@ def secret_values(environment: dict[str, str]) -> list[str]:
     found = {
         value
         for name, value in environment.items()
-        if len(value) >= _FEWEST and secret_name(name) and not os.path.exists(value)
+        if len(value) >= _FEWEST and secret_name(name) and not _word(value) and not os.path.exists(value)
     }
     return sorted(found, key=len, reverse=True)
+
+
+def _word(value: str) -> bool:
+    """A plain word, such as a field's name in our own records: replacing it would do more harm than good."""
+    return len(value) < 16 and value.isalpha() and value[1:].islower()
 
 
 def argument_values(words: list[str]) -> list[str]:

@@ -97,6 +97,17 @@ def test_os_exit_and_kill_leave_every_finished_step(tmp_path: Path) -> None:
     assert killed.rank.model is not None and killed.rank.model.class_name == "Model"
 
 
+@pytest.mark.full
+def test_killed_ranks_leave_every_finished_step(tmp_path: Path) -> None:
+    words = ("--style", "ddp", "--kill-after", "9", "--steps", "40")
+    job = run(tmp_path, "distributed_loop.py", *words, prefix=TORCHRUN, mode="profile", steps=50)
+    assert job.exit_code != 0
+    for rank in job.observation.ranks:
+        assert rank.status == "killed" and rank.model is not None
+        assert [step.index for step in rank.steps] == list(range(1, 10))
+    assert [rank.rank for rank in job.observation.ranks] == [0, 1]
+
+
 def test_a_job_that_never_trains_has_no_rank(tmp_path: Path) -> None:
     job = run(tmp_path, "plain_loop.py", "--ending", "never-trains", "--workers", "1")
     assert job.exit_code == 0 and "nothing to train 12" in job.output

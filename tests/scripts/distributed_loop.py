@@ -13,6 +13,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--style", required=True)
 parser.add_argument("--spawn", action="store_true")
 parser.add_argument("--steps", type=int, default=14)
+parser.add_argument("--kill-after", type=int)
 args = parser.parse_args()
 
 
@@ -73,7 +74,9 @@ def train(rank, world):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     data = torch.randint(0, 50, (8 * args.steps, 12), generator=torch.Generator().manual_seed(3))
     loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data, shuffle=False))
-    for batch in loader:
+    for step, batch in enumerate(loader):
+        if step == args.kill_after:
+            os.kill(os.getpid(), 9)
         loss = torch.nn.functional.cross_entropy(model(batch).flatten(0, 1).float(), batch.flatten())
         loss.backward()
         optimizer.step()
