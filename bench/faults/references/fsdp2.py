@@ -88,6 +88,7 @@ def main() -> None:
                 break
     if dist.get_rank() == 0 and args.steps > 3:
         print(f"{1000 * (time.perf_counter() - started) / (args.steps - 3):.1f} ms/step")
+    dist.barrier()
     dist.destroy_process_group()
 
 
