@@ -179,6 +179,20 @@ REFUSED = {
     "already there, over carriage returns": (
         (HEAD + "load(1,\n  4)\n").replace("\n", "\r\n").encode(), "already",
     ),
+    "utf-16": ((HEAD + "print(load(1, 0))\n").encode("utf-16"), "not UTF-8"),
+    "unterminated string": ((HEAD + "print(load(1, 0)); x = 'a\n").encode(), "cannot be parsed"),
+    "already there, in a condition": ((HEAD + "if (n := load(1, 4)):\n    0\n").encode(), "already"),
+    "already there, in a match": ((HEAD + "match 1:\n  case 1 if load(1, 4):\n    0\n").encode(), "already"),
+    "already there, below a decorator": (
+        (HEAD + "import functools\n@functools.cache\ndef f(x=load(1, 4)):\n    return x\n").encode(),
+        "already",
+    ),
+    "already there, between semicolons": ((HEAD + "a = 1; b = load(a, 4); print(b)\n").encode(), "already"),
+    "already there, over a backslash": ((HEAD + "y = \\\n    load(1, \\\n   4)\n").encode(), "already"),
+    "already there, in an exported notebook": (
+        ("# coding: utf-8\n\n# In[1]:\n\n\n" + HEAD + "# In[2]:\n\n\nload(1, 4)\n").encode(),
+        "already",
+    ),
     "already there, in an f-string": ((HEAD + "print(f'{load(1, 4)}')\n").encode(), "already"),
 }  # fmt: skip
 
@@ -275,3 +289,7 @@ def test_a_linked_script_started_by_a_relative_path_that_changes_folder(tmp_path
     assert script.read_text() == text and (project / "go.py").is_symlink()
     revert(run)
     assert sorted(p.name for p in real.rglob("*.py")) == ["train.py"]
+
+
+def test_as_many_sources_stay_as_they_are() -> None:
+    assert len(REFUSED) >= len(EDITED)
