@@ -85,7 +85,8 @@ def _timed_steps(options: VerifyOptions, step_s: float) -> int:
 def _parity(cost: _LaunchCost, options: VerifyOptions, gain: float) -> tuple[float, int]:
     if options.tier is None:
         return 0.0, 0
-    baseline = len(options.seeds) if options.tier == "statistical" else 2
+    # A bitwise change mostly is equal to the last bit: then the baseline's own noise is not asked for.
+    baseline = len(options.seeds) if options.tier == "statistical" else 1 if options.tier == "bitwise" else 2
     candidate = len(options.seeds) if options.tier == "statistical" else 1
     steps = round(options.parity_steps * _PARITY_SLOWER)
     return baseline * cost.launch_s(steps) + candidate * cost.launch_s(steps, gain), baseline + candidate
