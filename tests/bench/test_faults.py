@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT))
 from bench.faults import report, scores  # noqa: E402
 from bench.faults.analyse import Answer, Said, evidence_lines  # noqa: E402
 from bench.faults.cases import Case, Edit, edited_sources, load_cases  # noqa: E402
+from bench.faults.fix import recovered_share  # noqa: E402
 from bench.faults.measure import MEASURED  # noqa: E402
 from bench.faults.score import mark, total  # noqa: E402
 
@@ -142,3 +143,10 @@ def test_stored_scores_can_be_judged_again():
         assert answers and heading["machine"] and heading["command"]
         marks, totals = scores.judge(CASES, answers, scores.load_causes())
         assert len(marks) == totals.single + totals.pairs + totals.healthy
+
+
+def test_the_share_of_a_slowdown_that_is_recovered():
+    assert recovered_share(2.0, 2.0) == pytest.approx(1.0)
+    assert recovered_share(2.0, 4 / 3) == pytest.approx(0.5)
+    assert recovered_share(2.0, 1.0) == pytest.approx(0.0)
+    assert recovered_share(1.0, 1.2) is None
