@@ -15,6 +15,7 @@ from autotune.cli.main import run
 
 @pytest.mark.job
 def test_a_script_generated_without_a_run_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("peft")
     folder = tmp_path
     monkeypatch.chdir(folder)
     (folder / "config.json").write_text(json.dumps(DENSE))
@@ -39,9 +40,15 @@ def test_a_script_generated_without_a_run_trains(tmp_path: Path, monkeypatch: py
         "3",
         "--learning-rate",
         "1e-2",
+        "--lora",
+        "4",
+        "--eval-data",
+        "data.jsonl",
     ]
     settings = ("precision.compute=float32", "run.export=false", "run.log_every=1", "run.save_every=0")
     assert run([*words, *(w for s in settings for w in ("--set", s))]) == 0
     run_script(folder, folder / "train.py")
-    losses = [record["loss"] for record in metrics(folder, "train_output")]
+    *steps, last = metrics(folder, "train_output")
+    losses = [record["loss"] for record in steps]
     assert len(losses) == 3 and losses[-1] < losses[0]
+    assert last["eval_loss"] < losses[0]
