@@ -24,7 +24,7 @@ from autotune.trace.columns import (
     SpanTable,
     Trace,
 )
-from autotune.trace.decode import Event, raw_value
+from autotune.trace.decode import NO_RAW, Event, raw_value
 from autotune.trace.times import nanosecond_unit, text_to_ns, to_ns
 
 _HOST_TYPES: tuple[Any, ...] = (
@@ -35,6 +35,7 @@ _GPU_TYPES: tuple[Any, ...] = (
 )  # fmt: skip
 _SPAN_TYPES: tuple[Any, ...] = (np.int64, np.int64, np.int32, np.int64)
 _MEMORY_TYPES: tuple[Any, ...] = (np.int64, np.int64, np.int64, np.int8)
+_SEPARATOR = b"\0"  # stands in no JSON text
 _ID_LIMIT = 2**62
 _SEQUENCE_ORIGIN = 2**30
 
@@ -76,7 +77,7 @@ class Part:
     tables: dict[str, list[npt.NDArray[Any]]]
     names: list[str]
     threads: list[tuple[int | str, int | str]]
-    shapes: list[tuple[bytes, bytes, bytes]]
+    shapes: list[bytes]
     collectives: list[CollectiveArgs]
     host_collectives: dict[int, CollectiveArgs]
     counts: Counter[tuple[str, str]]
@@ -96,7 +97,7 @@ class TraceBuilder:
         self._shape_wanted: list[bool] = []
         self._names = Names()
         self._threads: dict[tuple[int | str, int | str], int] = {}
-        self._shapes: dict[tuple[bytes, bytes, bytes], int] = {}
+        self._shapes: dict[bytes, int] = {}  # dimensions, types and concrete inputs, joined
         self._collectives: list[CollectiveArgs] = []
         self._host_collectives: dict[int, CollectiveArgs] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
@@ -201,15 +202,16 @@ class TraceBuilder:
     def _shape_ids(self, picked: list[Event], name: list[int]) -> list[int]:
         wanted = self._wanted()
         shapes = self._shapes
+        join = _SEPARATOR.join
         ids = []
         for event, number in zip(picked, name, strict=True):
             if not wanted[number]:
                 ids.append(-1)
                 continue
             args = event.args
-            if bytes(args.collective):
+            if args.collective is not NO_RAW:
                 self._host_collectives[args.external] = _collective(event)
-            key = (bytes(args.dims), bytes(args.types), bytes(args.concrete))
+            key = join((args.dims, args.types, args.concrete))
             ids.append(shapes.setdefault(key, len(shapes)))
         return ids
 
@@ -227,7 +229,7 @@ class TraceBuilder:
         collective = [-1] * len(picked)
         if kind == Gpu.KERNEL:
             for at, arg in enumerate(args):
-                if bytes(arg.collective):
+                if arg.collective is not NO_RAW:
                     collective[at] = len(self._collectives)
                     self._collectives.append(_collective(picked[at]))
         index = np.asarray(rows, dtype=np.int64)
@@ -357,7 +359,7 @@ class TraceBuilder:
             memory=memory,
             names=self._names.texts(),
             threads=list(self._threads),
-            shapes=[Shape(*key) for key in self._shapes],
+            shapes=[Shape(*key.split(_SEPARATOR, 2)) for key in self._shapes],
             collectives=self._collectives,
             host_collectives=self._host_collectives,
             counts=self._counts,
