@@ -32,7 +32,7 @@ STYLES = [
     ("plain loop", "python", "plain_loop.py", (), 36, 1),
     ("gradient accumulation", "python", "update_styles.py", ("--style", "accumulate"), 20, 3),
     ("two optimizers", "python", "update_styles.py", ("--style", "two"), 60, 1),
-    ("two optimizers in turns, no loader", "python", "alternating_loop.py", (), 21, None),
+    ("two optimizers in turns, no loader", "python", "alternating_loop.py", (), 24, 1),
     ("generator and discriminator", "python", "gan_loop.py", (), 20, 3),
     ("closure (LBFGS)", "python", "update_styles.py", ("--style", "closure"), 60, None),
     ("gradient scaler", "python", "update_styles.py", ("--style", "scaler"), 60, 1),
