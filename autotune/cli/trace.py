@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from autotune.cli.common import current_screen, output_options
+from autotune.console import Screen
 
 
 @click.command("trace", epilog="Example: autotune trace rank0.json.gz")
@@ -14,8 +15,14 @@ from autotune.cli.common import current_screen, output_options
 @click.option(
     "--rows", type=click.IntRange(1, 1000), default=10, show_default=True, help="Rows of each table."
 )
+@click.option(
+    "--parquet",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="Also write the events as tables, host.parquet and gpu.parquet, one folder per file of several.",
+)
 @output_options
-def command(names: tuple[str, ...], rows: int) -> None:
+def command(names: tuple[str, ...], rows: int, parquet: Path | None) -> None:
     """Show what saved profiler traces hold: top CPU ops, top GPU kernels, busy time, communication.
 
     FILE is a Kineto/Chrome trace (.json or .json.gz) or a folder of one file per rank. To see the timeline
@@ -27,11 +34,22 @@ def command(names: tuple[str, ...], rows: int) -> None:
     from autotune.trace.summary import summarize
 
     screen = current_screen()
-    summary = summarize([Path(path) for path in trace_files(names)], tables_dir=data_dir("rules") / "_tables")
+    files, tables_dir = trace_files(names), data_dir("rules") / "_tables"
+    summary = summarize(files, tables_dir=tables_dir)
+    if parquet is not None:
+        _export(screen, files, parquet, tables_dir)
     if screen.as_json:
         screen.document(summary)
     else:
         screen.answer(render_summary(summary, rows=rows))
-        files = trace_files(names)
         more = f" (and {len(files) - 1} more)" if len(files) > 1 else ""
         screen.answer(f"\nto see the timeline, open {files[0]}{more} in ui.perfetto.dev (it stays local)")
+
+
+def _export(screen: Screen, files: list[Path], folder: Path, tables_dir: Path) -> None:
+    from autotune.trace.export import export_parquet
+
+    for number, path in enumerate(files):
+        own = folder if len(files) == 1 else folder / f"{number:03d}-{path.name.split('.')[0]}"
+        for written in export_parquet(path, own, tables_dir=tables_dir):
+            screen.note(f"wrote {written}")

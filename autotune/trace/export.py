@@ -28,7 +28,9 @@ def export_parquet(path: Path, folder: Path, *, tables_dir: Path) -> list[Path]:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise InputError(
-            "Parquet export needs pyarrow", hint="install it, or use --json", code="extra-missing"
+            "Parquet export needs pyarrow",
+            hint="pip install 'autotune-training[parquet]', or use --json",
+            code="extra-missing",
         ) from None
     context = prepare(read_trace(path), load_kernel_table(tables_dir))
     written = []

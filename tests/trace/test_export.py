@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.cli.main import run
 from autotune.errors import InputError
 from autotune.trace import export
 from tests.trace.recorded import H100, MI300X, TABLES, path, rank
@@ -35,3 +36,14 @@ def test_modules_where_stacks_were_recorded() -> None:
     rows = {row.name: row for row in rank(H100).modules}
     assert rows["Qwen2RMSNorm"].calls == 49 and rows["Qwen2RMSNorm"].gpu_ms > 0
     assert sum(row.kernels for row in rows.values()) <= rank(H100).file.kernels
+
+
+def test_command_writes_one_folder_per_file(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow.parquet")
+    target = tmp_path / "tables"
+    assert run(["trace", str(path(H100)), "--parquet", str(target), "--quiet"]) == 0
+    assert sorted(item.name for item in target.iterdir()) == ["gpu.parquet", "host.parquet"]
+    assert (
+        run(["trace", str(path(H100)), str(path(MI300X)), "--parquet", str(tmp_path / "two"), "--quiet"]) == 0
+    )
+    assert len(list((tmp_path / "two").rglob("*.parquet"))) == 4
