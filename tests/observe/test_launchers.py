@@ -160,7 +160,12 @@ def test_signal_handlers_of_the_job_stay_its_own(tmp_path: Path, told: Callable[
 
     (tmp_path / "job.py").write_text(textwrap.dedent(HANDLERS))
     spec = LaunchSpec(
-        command=(PYTHON, "job.py"), cwd=tmp_path, folder=tmp_path / "launch", stop="never", echo="none"
+        command=(PYTHON, "job.py"),
+        cwd=tmp_path,
+        folder=tmp_path / "launch",
+        mode="timing",
+        stop="never",
+        echo="none",
     )
     observation = launch(spec)
     assert observation.exit_code == 0 and observation.log_tail == ["end of the job"], observation.log_tail
