@@ -144,7 +144,7 @@ def _schedule(observation: Observation, taken: list[TakenOver], left: list[NotTa
     return out
 
 
-def _seed(observation: Observation, taken: list[TakenOver]) -> dict[str, int]:
+def _seed(observation: Observation, taken: list[TakenOver]) -> dict[str, Any]:
     seed = _carried(observation, "seed")
     if not isinstance(seed, int) or isinstance(seed, bool):
         return {}
