@@ -43,6 +43,12 @@ def require_steps(observation: Observation, minimum: int = 1, *, where: str | No
         )
     if observation.stop_reason:
         raise NotObservedError(observation.stop_reason, where=where)
+    if any(rank.counters.get("backwards_without_update", 0) > 1 for rank in observation.ranks):
+        raise NotObservedError(
+            "backward passes were seen, but no torch optimizer stepped",
+            where=where,
+            hint="a job that updates its parameters by hand is not observed",
+        )
     if not observation.ranks:
         raise NotObservedError(
             "the job ended without a training step (no optimizer step on any process)",

@@ -144,7 +144,8 @@ def _optimizers() -> None:
         call_parity("before_optimizer", optimizer)
         if core.settings.full:
             sites.record("optimizer_step", "torch.optim.Optimizer.step", frame=sys._getframe(2))
-        steps.optimizer_begins(optimizer)
+        closure = kwargs.get("closure", args[-1] if args else None)
+        steps.optimizer_begins(optimizer, callable(closure))
 
     @hook
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:

@@ -101,6 +101,8 @@ def growing() -> None:
     if reads is not None:
         values["device_reads"] = float(reads.reads)
         values["device_read_ms"] = round(reads.wait_ns / 1e6, 4)
+    if steps.unstepped:
+        values["backwards_without_update"] = float(steps.unstepped)
     core.emit("counters", {"values": values})
 
 

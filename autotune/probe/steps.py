@@ -60,6 +60,7 @@ class Steps:
         self._backward_depth = 0
         self._without_loader = 0
         self._before_backward_ns = 0
+        self.unstepped = 0  # backwards while no optimizer of torch has stepped yet
         self._stepped: set[int] = set()  # optimizers that stepped in this step
         self._held: dict[str, Any] | None = None  # an update that may be the first part of this step
         self._every = _WATCHED_EVERY
@@ -103,6 +104,7 @@ class Steps:
         if self._backward_depth or not completed:
             return False
         self.backwards += 1
+        self.unstepped = self.unstepped + 1 if not self.index and not self.optimizer_calls else 0
         if self._optimizer_start:  # inside a closure: what came before is not the optimizer's own time
             self._optimizer_start = perf_counter_ns()
         tracing.backward_ended(self.backwards)
@@ -171,8 +173,13 @@ class Steps:
         self.used, self._stepped = used, stepped - self._stepped
         self.tags |= tags
 
-    def optimizer_begins(self, optimizer: Any) -> None:
-        """Decides, where an update was put aside, whether it belongs to the running step."""
+    def optimizer_begins(self, optimizer: Any, closure: bool) -> None:
+        """Decides, where an update was put aside, whether it belongs to the running step.
+
+        `closure`: the backwards come inside this call, so an update before it was a step of its own.
+        """
+        if closure and self._held is None:
+            self.close_if_over()
         if self._held is not None:
             if id(optimizer) in self._stepped:
                 self._split()

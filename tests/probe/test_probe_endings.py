@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from jobs import TORCHRUN, faults, run
 
+from autotune.errors import NotObservedError
+from autotune.observe.outcome import require_steps
 from autotune.probe.tracing import size
 
 pytestmark = pytest.mark.job
@@ -113,6 +115,13 @@ def test_a_job_that_never_trains_has_no_rank(tmp_path: Path) -> None:
     assert job.exit_code == 0 and "nothing to train 12" in job.output
     assert job.observation.ranks == []
     assert [hello["kind"] for hello in job.hello] == ["script"]
+
+
+def test_updates_by_hand_are_told_from_no_training(tmp_path: Path) -> None:
+    job = run(tmp_path, "update_styles.py", "--style", "by-hand")
+    assert job.exit_code == 0 and job.rank.steps == [] and faults(job) == []
+    with pytest.raises(NotObservedError, match="backward passes were seen, but no torch optimizer stepped"):
+        require_steps(job.observation)
 
 
 def test_watch_runs_to_the_end(tmp_path: Path) -> None:

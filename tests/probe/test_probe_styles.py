@@ -18,12 +18,12 @@ pytestmark = pytest.mark.job
 PYTHON = (sys.executable,)
 ACCELERATE = (sys.executable, "-m", "accelerate.commands.launch", "--config_file")
 FSDP2_CONFIG = str(SCRIPTS / "accelerate_fsdp2.yaml")
-CPU_RANKS = ("--cpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no")
+ONE = ("--cpu", "--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no")
 STARTS = {
     "python": PYTHON,
     "python -m": PYTHON,
     "torchrun": TORCHRUN,
-    "accelerate launch": (*ACCELERATE[:-1], *CPU_RANKS, "--dynamo_backend", "no"),
+    "accelerate launch": (*ACCELERATE[:-1], *ONE, "--dynamo_backend", "no"),
     "accelerate launch, FSDP2 config": (*ACCELERATE, FSDP2_CONFIG),
     "deepspeed": (sys.executable, "-m", "deepspeed.launcher.runner", "--num_gpus", "2"),
 }
@@ -34,12 +34,14 @@ STYLES = [
     ("two optimizers", "python", "update_styles.py", ("--style", "two"), 60, 1),
     ("two optimizers in turns, no loader", "python", "alternating_loop.py", (), 24, 1),
     ("generator and discriminator", "python", "gan_loop.py", (), 20, 3),
+    ("closure (LBFGS), no loader", "python", "update_styles.py", ("--style", "closure-alone"), 12, None),
     ("closure (LBFGS)", "python", "update_styles.py", ("--style", "closure"), 60, None),
     ("gradient scaler", "python", "update_styles.py", ("--style", "scaler"), 60, 1),
     ("optimizer inside the backward", "python", "update_styles.py", ("--style", "in-backward"), 60, 1),
     ("plain loop", "python -m", "training_package.train", (), 20, 1),
     ("accelerate", "python", "accelerate_loop.py", (), 14, 2),
-    ("accelerate, DDP", "accelerate launch", "accelerate_loop.py", (), 7, 2),
+    ("accelerate", "accelerate launch", "accelerate_loop.py", (), 14, 2),
+    ("accelerate, DDP", "torchrun", "accelerate_loop.py", (), 7, 2),
     ("accelerate, FSDP2", "accelerate launch, FSDP2 config", "accelerate_fsdp2.py", (), 14, 1),
     ("transformers Trainer", "python", "trainer_loop.py", ("--output_dir", "out"), 12, 2),
     ("Lightning", "python", "lightning_loop.py", (), 14, 2),
@@ -85,7 +87,7 @@ def test_job_is_observed_and_unchanged(
     if needed and importlib.util.find_spec(needed) is None:
         pytest.skip(f"{needed} is not installed")
     prefix, env = STARTS[start], {}
-    ranks = 1 if start.startswith("python") else 2
+    ranks = 1 if start.startswith("python") or start == "accelerate launch" else 2
     if start == "python -m":
         script, env = f"-m {script}", {"PYTHONPATH": str(SCRIPTS)}
     alone = run_alone(tmp_path, script, *words, prefix=prefix, env=env)
@@ -99,7 +101,7 @@ def test_job_is_observed_and_unchanged(
         assert rank.status == "completed"
         assert [step.index for step in rank.steps] == list(range(1, steps + 1))
         counts = {step.micro_batches for step in rank.steps}
-        if "closure" in words:
+        if "LBFGS" in style:
             assert max(counts) <= 6  # as often as the line search wants
         elif micro_batches is not None:
             assert counts == {micro_batches}

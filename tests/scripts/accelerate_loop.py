@@ -23,5 +23,7 @@ for batch in loader:
         accelerator.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        print("loss", loss.item().hex())
-print("end of the job")
+        if accelerator.is_main_process:
+            print("loss", loss.item().hex(), flush=True)
+if accelerator.is_main_process:
+    print("end of the job")

@@ -51,6 +51,24 @@ elif args.style == "closure":
             return loss
 
         optimizer.step(closure)
+elif args.style == "closure-alone":
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+
+    def whole():
+        optimizer.zero_grad()
+        loss = loss_of(data[:8])
+        loss.backward()
+        return loss
+
+    for _ in range(12):
+        optimizer.step(whole)
+elif args.style == "by-hand":
+    for batch in loader:
+        loss_of(batch).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+                parameter.grad = None
 elif args.style == "scaler":
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     scaler = torch.amp.GradScaler("cpu")
