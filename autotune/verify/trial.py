@@ -113,7 +113,7 @@ class _Comparison:
             after = self._parity_launch(last, 1, seed, deterministic)
             if not same_training(before, after):
                 self._parity_launch(first, 2, seed, deterministic)
-                if self.options.reference and needs_reference(before, after):
+                if self.options.reference and needs_reference(before):
                     self._reference_launch(before)
         session = self.session
         result = judge_parity(session.evidence, session.settings, session.names, session.reference_unknown)
