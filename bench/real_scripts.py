@@ -23,6 +23,8 @@ from autotune.observe.command import read_command
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "tests" / "apply")]
 from apply_sites import calls_named, site_of  # noqa: E402
 
+BEGIN, END = "<!-- edits: made by bench/real_scripts.py -->", "<!-- end of edits -->"
+HEADER = "| | script | line | change | outcome |\n|---|---|---|---|---|\n"
 HERE = Path(__file__).resolve().parent
 
 
@@ -78,8 +80,10 @@ def main(argv: list[str]) -> int:
             )
     print(f"{len(rows)} edits, {faults} not as expected")
     if "--write" in argv and not faults:
-        head = (HERE / "compatibility_head.md").read_text()
-        (HERE.parent / "docs" / "compatibility.md").write_text(head + "\n".join(rows) + "\n")
+        page = HERE.parent / "docs" / "compatibility.md"
+        head, begin, rest = page.read_text().partition(BEGIN)
+        _, end, tail = rest.partition(END)
+        page.write_text(head + begin + "\n" + HEADER + "\n".join(rows) + "\n" + end + tail)
     return 1 if faults else 0
 
 

@@ -80,6 +80,7 @@ def test_a_scheduler_that_cleans_the_environment(
     told("srun --export=NONE (a stand-in)", "plain loop", "1 rank, stopped, exit code 0")
 
 
+@pytest.mark.full
 def test_a_console_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[..., None]) -> None:
     program = tmp_path / "bin" / "mytrain"
     program.parent.mkdir()

@@ -51,7 +51,7 @@ def _everything(folder: Path) -> bytes:
 
 
 @pytest.mark.job
-@pytest.mark.parametrize("ending", ["crash", "well"])
+@pytest.mark.parametrize("ending", ["crash", pytest.param("well", marks=pytest.mark.full)])
 def test_no_secret_in_the_run_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

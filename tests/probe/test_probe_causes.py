@@ -42,7 +42,14 @@ def test_why_it_compiled_again_and_where_loading_went(tmp_path: Path) -> None:
 
 
 @pytest.mark.job
-@pytest.mark.parametrize(("form", "whole"), [("dict", True), ("tuple", False), ("tensor", True)])
+@pytest.mark.parametrize(
+    ("form", "whole"),
+    [
+        ("dict", True),
+        pytest.param("tuple", False, marks=pytest.mark.full),
+        pytest.param("tensor", True, marks=pytest.mark.full),
+    ],
+)
 def test_whether_the_batch_reaches_the_model_as_it_is(tmp_path: Path, form: str, whole: bool) -> None:
     job = run(tmp_path, "plain_loop.py", "--form", form, mode="profile", steps=3, warmup_steps=3)
     assert faults(job) == []

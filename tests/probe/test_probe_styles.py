@@ -57,8 +57,9 @@ STYLES = [
 ]
 NEEDS = {"Lightning": "lightning", "DeepSpeed": "deepspeed"}
 WHOLE_MATRIX = {
-    "gradient scaler", "closure (LBFGS)", "compiled in place, fullgraph", "compiled blocks, fullgraph",
-    "accelerate", "accelerate, DDP", "FSDP1", "FSDP2", "Lightning", "DeepSpeed ZeRO 1", "DeepSpeed ZeRO 3",
+    "gradient scaler", "closure (LBFGS)", "closure (LBFGS), no loader", "two optimizers in turns, no loader",
+    "compiled in place, fullgraph", "compiled blocks, fullgraph", "accelerate", "accelerate, DDP",
+    "accelerate, FSDP2", "FSDP1", "FSDP2", "Lightning", "DeepSpeed ZeRO 1", "DeepSpeed ZeRO 3",
 }  # fmt: skip
 
 
