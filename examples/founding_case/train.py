@@ -3,6 +3,7 @@
     python prepare.py
     torchrun --nproc-per-node 1 train.py
     torchrun --nproc-per-node 2 train.py --size 27b --bf16-master --max-tokens 4096
+    torchrun --nproc-per-node 8 train.py --size 27b --replicas 2         # HSDP: 2 replicas of 4 shards
     torchrun --nproc-per-node 2 train.py --size tiny --max-tokens 2048   # on a CPU
 
 Weights are random: this job is about speed, not about the model that comes out.
@@ -117,6 +118,7 @@ def main():
     parser.add_argument("--lr", type=float, default=2e-5)
     parser.add_argument("--bf16-master", action="store_true", help="keep weights and AdamW states in bf16")
     parser.add_argument("--fused-adamw", action="store_true")
+    parser.add_argument("--replicas", type=int, default=1, help="HSDP: replicas of the sharded model")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--output-dir", default="output")
     parser.add_argument("--no-save", action="store_true")
@@ -136,7 +138,11 @@ def main():
     parameters = sum(p.numel() for p in model.parameters())
     model.gradient_checkpointing_enable()
 
-    mesh = init_device_mesh(device, (world_size,))
+    if args.replicas > 1:
+        shape = (args.replicas, world_size // args.replicas)
+        mesh = init_device_mesh(device, shape, mesh_dim_names=("replicate", "shard"))
+    else:
+        mesh = init_device_mesh(device, (world_size,))
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=master_dtype)
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
