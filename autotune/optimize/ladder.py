@@ -38,6 +38,15 @@ def first_rung(diagnosis: Diagnosis) -> Rung:
     )
 
 
+def timed_beside(first: Rung, verdict: Verdict) -> Rung:
+    """The job as it was, with the speed it had in the pairs: the watched start alone is another measurement."""
+    arm = next((a for a in verdict.arms if a.name == "as it is"), None)
+    if arm is None or first.name != "as it was":
+        return first
+    known = {"useful_tokens_per_s": arm.useful_tokens_per_s, "step_ms": arm.step_ms}
+    return first.model_copy(update={name: value for name, value in known.items() if value is not None})
+
+
 def kept_rungs(
     groups: Sequence[PlanGroup], verdict: Verdict, verdict_path: Path, run: Path, before: Rung
 ) -> list[Rung]:

@@ -13,7 +13,7 @@ from autotune.analyze.watch import watch
 from autotune.errors import AutotuneError, InterruptedRunError, JobFailedError
 from autotune.optimize.arms import arm_of, start_of, widest_tier
 from autotune.optimize.journal import Journal
-from autotune.optimize.ladder import cumulative_arms, first_rung, kept_rungs
+from autotune.optimize.ladder import cumulative_arms, first_rung, kept_rungs, timed_beside
 from autotune.optimize.live import live_check_for
 from autotune.optimize.options import LoopOptions
 from autotune.optimize.state import LoopState
@@ -270,6 +270,7 @@ class OptimizeLoop:
         self, state: LoopState, jobs: list[tuple[PlanGroup, PatchedJob]], verdict: Verdict, path: Path
     ) -> None:
         groups = [group for group, _ in jobs]
+        state.rungs[-1] = timed_beside(state.rungs[-1], verdict)
         state.rungs += kept_rungs(groups, verdict, path, self._run, state.rungs[-1])
         state.rounds_kept += 1
         state.kept += groups

@@ -102,6 +102,8 @@ def test_a_pair_that_only_works_together_is_kept(tmp_path: Path, pack: Path) -> 
     assert kept["ratio_to_first"] > 1.5
     assert not ladder["dropped"]
     (run,) = (tmp_path / "runs").glob("at-*")
+    verdict = json.loads((run / kept["verdict"]).read_text())
+    assert ladder["rungs"][0]["step_ms"] == verdict["arms"][0]["step_ms"]  # timed in the same blocks
     journal = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
     starts = [entry for entry in journal if entry["event"] == "start"]
     assert all(entry["wall_s"] > 0 for entry in starts)
