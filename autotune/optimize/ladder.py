@@ -39,7 +39,7 @@ def first_rung(diagnosis: Diagnosis) -> Rung:
 
 
 def timed_beside(first: Rung, verdict: Verdict) -> Rung:
-    """The job as it was, with the speed it had in the pairs: the watched start alone is another measurement."""
+    """The job as it was, with the speed of its pairs: the watched start is another measurement."""
     arm = next((a for a in verdict.arms if a.name == "as it is"), None)
     if arm is None or first.name != "as it was":
         return first
