@@ -97,6 +97,9 @@ def _contrast(blocks: Sequence[Block], reference: str, candidate: str, unit: Uni
     )
 
 
+_ABSURD = 100.0  # an interval that reaches further says only that two pairs disagree
+
+
 def speed_sentence(outcome: str, result: stats.Interval | None, unit: UnitChoice) -> str:
     """One line, with what it rests on."""
     if not unit.comparable:
@@ -106,6 +109,8 @@ def speed_sentence(outcome: str, result: stats.Interval | None, unit: UnitChoice
     if result.pairs < 2:
         return f"speed undecided: one pair of launches only ({result.ratio:.2f}x)"
     bounds = f"{stats.CONFIDENCE:.0%} interval {result.low:.2f}-{result.high:.2f}"
+    if result.high > _ABSURD:
+        bounds = f"the pairs lie too far apart for a {stats.CONFIDENCE:.0%} interval"
     basis = f"{bounds}, {result.pairs} pairs, {unit.unit}"
     if outcome == "faster":
         return f"{result.ratio:.2f}x as fast ({basis})"

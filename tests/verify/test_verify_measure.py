@@ -9,9 +9,10 @@ from verify_records import observation, timing_trial
 
 from autotune.records.observation import DeviceSample
 from autotune.records.verdict import MachineState, Trial
-from autotune.verify.figures import choose_unit, trial_steps
+from autotune.verify import stats
+from autotune.verify.figures import UnitChoice, choose_unit, trial_steps
 from autotune.verify.guards import machine_state
-from autotune.verify.measure import measure
+from autotune.verify.measure import measure, speed_sentence
 
 ARMS = ["baseline", "patched"]
 
@@ -244,3 +245,9 @@ def test_random_batches_without_token_counts_compare_while_they_are_alike_on_ave
 
     assert choose_unit(trials(1)).unit == "steps/s" and choose_unit(trials(1)).comparable
     assert not choose_unit(trials(2)).comparable
+
+
+def test_two_pairs_far_apart_print_no_absurd_interval() -> None:
+    scattered = stats.Interval(ratio=1.4, low=0.001, high=842_266.0, pairs=2)
+    sentence = speed_sentence("undecided", scattered, UnitChoice("ms/step", ""))
+    assert "842" not in sentence and "too far apart" in sentence
