@@ -64,7 +64,8 @@ def redacted(value: Any, key: str = "") -> Any:
         return [_word(word, first=n == 0) for n, word in enumerate(value)]
     if isinstance(value, dict):
         if key == "arguments":
-            return {name: {**inner, "text": _ARGUMENT} for name, inner in value.items()}
+            return {name: {**inner, "text": _ARGUMENT} if isinstance(inner, dict) else _ARGUMENT
+                    for name, inner in value.items()}  # fmt: skip
         if key == "detail":
             return {n: _ARGUMENT if isinstance(v, str) and n.startswith("field.") else redacted(v, n)
                     for n, v in value.items()}  # fmt: skip
