@@ -40,7 +40,8 @@ def run(module: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_a_right_packing_is_isolated(attention: str) -> None:
     assert run(model(llama(), attention), batch()) == {
-        "examples": 4, "before_change_frac": 0.0, "after_change_frac": 0.0, "repeat_change_frac": 0.0
+        "examples": 4, "before_change_frac": 0.0, "after_change_frac": 0.0, "repeat_change_frac": 0.0,
+        "gradient_change_frac": 0.0,
     }  # fmt: skip
 
 
