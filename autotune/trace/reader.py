@@ -79,9 +79,9 @@ class Reader:
         self.buffer = self.buffer[count:]
         self.offset += count
 
-    def _fail(self, what: str, at: int, hint: str | None = None) -> InputError:
+    def _fail(self, what: str, at: int, hint: str | None = None, *, code: str = "trace-broken") -> InputError:
         return InputError(
-            what, where=Place(str(self.path), byte_offset=self.offset + at), hint=hint, code="trace-broken"
+            what, where=Place(str(self.path), byte_offset=self.offset + at), hint=hint, code=code
         )
 
     def _header(self) -> bytes | None:
@@ -103,10 +103,10 @@ class Reader:
             if not grown:
                 break
             if len(self.buffer) > _HEADER_LIMIT:
-                raise self._fail("not a trace: no traceEvents in the first 256 MiB", 0)
+                raise self._fail("not a trace: no traceEvents in the first 256 MiB", 0, code="trace-foreign")
             searched = max(len(self.buffer) - 64, 1)
         if not self.buffer:
-            raise self._fail("not a trace: only white space", 0)
+            raise self._fail("not a trace: only white space", 0, code="trace-empty")
         try:
             value = msgspec.json.decode(decode.clean_text(self.buffer)[0])
         except (msgspec.DecodeError, RecursionError) as fault:
@@ -116,12 +116,14 @@ class Reader:
                 "truncated before the first event" if truncated else f"broken JSON ({reason})",
                 at,
                 "record the trace again, or copy it again",
+                code="trace-truncated" if truncated else "trace-broken",
             ) from None
         keys = ", ".join(sorted(map(str, value))[:6]) if isinstance(value, dict) else type(value).__name__
         raise self._fail(
             f"not a trace: valid JSON without traceEvents (found {keys or 'an empty object'})",
             0,
             "pass the JSON that prof.export_chrome_trace() writes",
+            code="trace-foreign",
         )
 
     def _body(self) -> bytes:
@@ -225,6 +227,7 @@ class Reader:
             f"truncated: the file ends inside traceEvents, after {self.builder.events:,} events",
             at,
             "let the profiler finish writing, or copy the file again",
+            code="trace-truncated",
         )
 
     def _finish(self, head: bytes | None, tail: bytes) -> Trace:
@@ -239,6 +242,7 @@ class Reader:
                     "truncated after the last event" if missing else "broken JSON after the last event",
                     len(self.buffer),
                     "copy the file again, or record the trace again",
+                    code="trace-truncated" if missing else "trace-broken",
                 )
             metadata.update(after)
         metadata.pop("traceEvents", None)

@@ -218,6 +218,7 @@ def test_truncated_files_are_refused_with_their_place(cut: float, kind: str, tmp
     with pytest.raises(InputError) as fault:
         read_trace(write(tmp_path, text[: int(len(text) * cut)]))
     assert "byte" in str(fault.value) and "trace.json" in str(fault.value)
+    assert fault.value.code == "trace-truncated"
 
 
 @pytest.mark.parametrize(
@@ -247,6 +248,23 @@ def test_truncated_files_are_refused_with_their_place(cut: float, kind: str, tmp
 def test_foreign_files_are_refused(content: bytes, reason: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=reason):
         read_trace(write(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"{}", "trace-foreign"),
+        (b'{"traceEvents": {"a": 1}}', "trace-foreign"),
+        (b"hello world", "trace-foreign"),
+        (b"  \n ", "trace-empty"),
+        (b"[]", "trace-empty"),
+        (b'{"traceEvents": [{"ph": "X" "cat": "kernel"}]}', "trace-broken"),
+    ],
+)
+def test_the_code_names_the_page_that_fits(content: bytes, code: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as fault:
+        read_trace(write(tmp_path, content))
+    assert fault.value.code == code
 
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
