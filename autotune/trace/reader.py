@@ -79,10 +79,17 @@ class Reader:
         self.buffer = self.buffer[count:]
         self.offset += count
 
-    def _fail(self, what: str, at: int, hint: str | None = None, *, code: str = "trace-broken") -> InputError:
-        return InputError(
-            what, where=Place(str(self.path), byte_offset=self.offset + at), hint=hint, code=code
-        )
+    def _fail(self, what: str, at: int, hint: str | None = None) -> InputError:
+        return InputError(what, where=self._place(at), hint=hint, code="trace-broken")
+
+    def _cut_short(self, what: str, at: int, hint: str) -> InputError:
+        return InputError(what, where=self._place(at), hint=hint, code="trace-truncated")
+
+    def _foreign(self, what: str, hint: str | None = None) -> InputError:
+        return InputError(what, where=self._place(0), hint=hint, code="trace-foreign")
+
+    def _place(self, at: int) -> Place:
+        return Place(str(self.path), byte_offset=self.offset + at)
 
     def _header(self) -> bytes | None:
         """Skip to the first event. The text before it, or None for a bare array of events."""
@@ -103,27 +110,23 @@ class Reader:
             if not grown:
                 break
             if len(self.buffer) > _HEADER_LIMIT:
-                raise self._fail("not a trace: no traceEvents in the first 256 MiB", 0, code="trace-foreign")
+                raise self._foreign("not a trace: no traceEvents in the first 256 MiB")
             searched = max(len(self.buffer) - 64, 1)
         if not self.buffer:
-            raise self._fail("not a trace: only white space", 0, code="trace-empty")
+            raise InputError("not a trace: only white space", where=self._place(0), code="trace-empty")
         try:
             value = msgspec.json.decode(decode.clean_text(self.buffer)[0])
         except (msgspec.DecodeError, RecursionError) as fault:
             at, reason = decode._locate(self.buffer, fault)
             truncated = "truncated" in reason.lower()
-            raise self._fail(
-                "truncated before the first event" if truncated else f"broken JSON ({reason})",
-                at,
-                "record the trace again, or copy it again",
-                code="trace-truncated" if truncated else "trace-broken",
-            ) from None
+            hint = "record the trace again, or copy it again"
+            if truncated:
+                raise self._cut_short("truncated before the first event", at, hint) from None
+            raise self._fail(f"broken JSON ({reason})", at, hint) from None
         keys = ", ".join(sorted(map(str, value))[:6]) if isinstance(value, dict) else type(value).__name__
-        raise self._fail(
+        raise self._foreign(
             f"not a trace: valid JSON without traceEvents (found {keys or 'an empty object'})",
-            0,
             "pass the JSON that prof.export_chrome_trace() writes",
-            code="trace-foreign",
         )
 
     def _body(self) -> bytes:
@@ -223,11 +226,10 @@ class Reader:
         return not closing
 
     def _truncated(self, at: int) -> InputError:
-        return self._fail(
+        return self._cut_short(
             f"truncated: the file ends inside traceEvents, after {self.builder.events:,} events",
             at,
             "let the profiler finish writing, or copy the file again",
-            code="trace-truncated",
         )
 
     def _finish(self, head: bytes | None, tail: bytes) -> Trace:
@@ -237,13 +239,10 @@ class Reader:
             rest = tail.strip(_WHITE)
             after = self._metadata(b'{"traceEvents":null' + rest)
             if after is None:
-                missing = not rest.endswith(b"}")
-                raise self._fail(
-                    "truncated after the last event" if missing else "broken JSON after the last event",
-                    len(self.buffer),
-                    "copy the file again, or record the trace again",
-                    code="trace-truncated" if missing else "trace-broken",
-                )
+                at, hint = len(self.buffer), "copy the file again, or record the trace again"
+                if not rest.endswith(b"}"):
+                    raise self._cut_short("truncated after the last event", at, hint)
+                raise self._fail("broken JSON after the last event", at, hint)
             metadata.update(after)
         metadata.pop("traceEvents", None)
         trace = self.builder.finish(metadata, self.offset + len(self.buffer))
