@@ -103,6 +103,11 @@ CODES: dict[str, ErrorPage] = {
     "trace-empty": ErrorPage(
         _IN, "The trace holds no events.", "Record at least one step with the profiler on."
     ),
+    "traces-mixed": ErrorPage(
+        _IN,
+        "The traces are not one file for each rank of one job.",
+        "Give one file of each rank; of several recordings of a rank take one. autotune diff compares two.",
+    ),
     "table-broken": ErrorPage(
         _IN, "A table of kernel names could not be read.", "Reinstall autotune-training."
     ),

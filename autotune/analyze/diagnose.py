@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.analyze.trace_set import require_one_job, trace_notes, undecided_here
 from autotune.analyze.verdict import verdict_sentence
 from autotune.errors import AutotuneError, InputError
 from autotune.store import read_record, write_record
@@ -76,8 +77,10 @@ def _traces_of(observation: Observation, folder: Path) -> tuple[TraceSummary | N
 
 
 def diagnose_traces(run: Path, paths: Sequence[Path], rules: RuleSources) -> Diagnosed:
-    """Diagnose saved traces without a job. Raises InputError for files that are no traces."""
-    return _diagnose(run, run, None, _summarize(paths), rules, [])
+    """Diagnose saved traces of one job. Raises InputError for files that are no traces or of several jobs."""
+    summary = _summarize(paths)
+    require_one_job(summary)
+    return _diagnose(run, run, None, summary, rules, [])
 
 
 def diagnose_again(run: Path, rules: RuleSources) -> Diagnosed:
@@ -132,7 +135,7 @@ def _diagnose(
         + verdict_sentence(facts, matched.findings, matched.undecided, matched.passed),
         facts=facts.facts,
         findings=matched.findings,
-        undecided=matched.undecided,
+        undecided=undecided_here(matched.undecided, traces),
         passed=matched.passed,
         not_applicable=matched.not_applicable,
         notes=[*notes, *_warnings(observation, traces), *rule_set.notes],
@@ -173,7 +176,7 @@ def _warnings(observation: Observation | None, traces: TraceSummary | None) -> l
         faults = sum(len(rank.hook_faults) for rank in observation.ranks)
         if faults:
             notes.append(f"{faults} faults inside the observer; the job was not affected (see faults.log)")
-    return notes
+    return notes + (trace_notes(traces) if traces is not None else [])
 
 
 def _opening(observation: Observation | None) -> str:

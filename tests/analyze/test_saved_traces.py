@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,3 +94,40 @@ def test_what_is_no_trace_is_refused_in_one_line(
     shown = capsys.readouterr()
     assert len(shown.err.strip().splitlines()) == 1
     assert "broken.json" in shown.err and reason in shown.err
+
+
+def _of_two(tmp_path: Path, capsys: pytest.CaptureFixture[str], *names: str) -> tuple[int, dict[str, Any]]:
+    paths = [str(TRACES / f"{name}.json.gz") for name in names]
+    status = run(["analyze", "--trace", *paths, "--runs-dir", str(tmp_path), "--quiet", "--json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (("train_128rank_sampled_rank0", "a100_2rank_ddp_nccl_args_rank0"), "are both of rank 0"),
+        (("train_128rank_sampled_rank1", "a100_2rank_ddp_nccl_args_rank0"), "of a job of 2 ranks"),
+    ],
+)
+def test_traces_of_different_jobs_are_not_the_ranks_of_one(
+    names: tuple[str, str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, answer = _of_two(tmp_path, capsys, *names)
+    assert status == 2 and answer["error"]["code"] == "traces-mixed"
+    assert why in answer["error"]["what"] and names[1] in answer["error"]["what"]
+
+
+def test_records_missing_from_traces_are_told_with_the_diagnosis(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, answer = _of_two(tmp_path, capsys, "train_128rank_sampled_rank0", "train_128rank_sampled_rank1")
+    assert status == 0
+    for name in ("train_128rank_sampled_rank0", "train_128rank_sampled_rank1"):
+        assert any(name in note and "records are missing" in note for note in answer["notes"])
+
+
+def test_nobody_is_sent_for_the_trace_just_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, answer = _of_two(tmp_path, capsys, "a100_2rank_ddp_nccl_args_rank0")
+    ways = {item["rule"]: item["decided_by"] for item in answer["undecided"]}
+    assert not any(way.startswith("give a trace") for found in ways.values() for way in found)
+    assert ways["attention/math-backend"] == ["nothing: the trace does not show it"]
