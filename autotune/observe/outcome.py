@@ -12,7 +12,18 @@ if TYPE_CHECKING:
 
 
 def job_failed(observation: Observation) -> bool:
-    """The job ended by a fault of its own: an exception on a rank, or a launcher that reports failure."""
+    """The job ended by a fault of its own: an exception on a rank, or a launcher that reports failure.
+
+    What a job does after all its ranks were asked to stop is no fault of its own: one that is stopped inside a
+    profiler of its own, for instance, may die while the interpreter shuts down.
+    """
+    ranks = observation.ranks
+    if (
+        ranks
+        and len(ranks) >= (observation.expected_ranks or 1)
+        and all(r.status == "stopped" for r in ranks)
+    ):
+        return False
     if observation.exit_code not in (0, None):
         return True
     return any(rank.status == "exception" for rank in observation.ranks)
