@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def job_failed(observation: Observation) -> bool:
     """The job ended by a fault of its own: an exception on a rank, or a launcher that reports failure.
 
-    What a job does after all its ranks were asked to stop is no fault of its own: one that is stopped inside a
-    profiler of its own, for instance, may die while the interpreter shuts down.
+    What a job does after all its ranks were asked to stop is no fault of its own: one that is stopped inside
+    a profiler of its own, for instance, may die while the interpreter shuts down.
     """
     ranks = observation.ranks
     if (
