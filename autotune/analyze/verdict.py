@@ -14,6 +14,13 @@ def verdict_sentence(
     if not causes:
         small = sum(f.severity == "low" for f in findings)
         return _healthy(facts, small, undecided, passed)
+    opening = ""
+    if facts.value("run.is_training") is False:
+        opening = "This is not a training job: no backward pass and no optimizer step was seen. "
+    return opening + _about(causes, facts, findings)
+
+
+def _about(causes: list[Finding], facts: FactSheet, findings: list[Finding]) -> str:
     lead = causes[0]
     title = lead.title[0].lower() + lead.title[1:] if not _starts_with_name(lead.title) else lead.title
     symptom = _symptom(facts, lead, findings)
@@ -70,7 +77,8 @@ def _symptom(facts: FactSheet, lead: Finding, findings: list[Finding]) -> str:
 def _healthy(facts: FactSheet, small: int, undecided: list[Undecided], passed: list[Passed]) -> str:
     if facts.value("run.is_training") is False:
         return (
-            "This is not a training job: no backward pass and no optimizer step was seen, so no rule applies."
+            "This is not a training job: no backward pass and no optimizer step was seen. What could be "
+            "checked without them is fine."
         )
     checked = len(passed)
     sentence = f"Nothing to do: {checked} check{'s' if checked != 1 else ''} passed"

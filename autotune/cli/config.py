@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from autotune.records.answers import ConfigValue
     from autotune.settings import Settings
 
+_WIDEST_VALUE = 40
+
 
 @click.group("config", cls=SuggestingGroup, epilog="Example: autotune config show")
 def command() -> None:
@@ -38,8 +40,9 @@ def show() -> None:
         return
     screen.answer(f"file  {settings.file or 'none (no autotune.toml or [tool.autotune] upward from here)'}")
     width = max(len(row.key) for row in rows)
+    values = max(min(len(_shown(row.value)), _WIDEST_VALUE) for row in rows)
     for row in rows:
-        screen.answer(f"{row.key:<{width}}  {_shown(row.value):<16}  {row.origin}")
+        screen.answer(f"{row.key:<{width}}  {_shown(row.value):<{values}}  {row.origin}")
 
 
 def _rows(settings: Settings) -> Iterator[ConfigValue]:

@@ -38,7 +38,8 @@ def command(ctx: click.Context, code: str | None) -> None:
         return
     found = next((page for page in pages if page.code == code.strip("[]")), None)
     if found is None:
-        hint = did_you_mean(code, CODES, join="did you mean {}?") or "autotune explain lists all"
+        near = _rule_named(code) or did_you_mean(code, CODES, join="{}").strip("'")
+        hint = f"did you mean '{near}'?" if near else "autotune explain lists all"
         raise InputError(f"there is no code '{code}'", hint=hint, code="code-unknown")
     if screen.as_json:
         screen.document(CodePages(codes=[found]))
@@ -52,3 +53,13 @@ def command(ctx: click.Context, code: str | None) -> None:
         screen.answer(f"Error codes that leave with it: {', '.join(names) or 'none'}")
     else:
         screen.answer(f"Exit code {found.exit_code}: {EXIT_MEANINGS[exit_code]}")
+
+
+def _rule_named(name: str) -> str:
+    """The built-in rule of this name in whatever category; empty when there is none, or several."""
+    from autotune.data import data_dir
+    from autotune.rules.load import rule_files
+
+    folder = data_dir("rules")
+    found = [path for path in rule_files(folder) if path.stem == name]
+    return found[0].relative_to(folder).with_suffix("").as_posix() if len(found) == 1 else ""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 @output_options
 def command(runs_dir: Path) -> None:
     """List the runs, newest last, with how far each came."""
-    import shlex
-
     from autotune.records.answers import RunList
     from autotune.store import list_runs
 
@@ -32,12 +30,23 @@ def command(runs_dir: Path) -> None:
         screen.answer(f"no runs in {runs_dir}; start with: autotune analyze -- COMMAND")
         return
     for row in rows:
-        shown = shlex.join(row.command or row.traces)
-        screen.answer(f"{row.id}  {row.state:<11}  {shown or row.error or ''}")
+        screen.answer(f"{row.id}  {row.state:<11}  {_asked(row) or row.error or ''}")
+
+
+def _asked(row: RunRow) -> str:
+    """The command, or the first of the traces as one would name it here."""
+    import shlex
+
+    if row.command or not row.traces:
+        return shlex.join(row.command)
+    path, here = Path(row.traces[0]), Path.cwd()
+    shown = str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+    more = len(row.traces) - 1
+    return f"{shown} and {more} more" if more else shown
 
 
 def _row(folder: Path) -> RunRow:
-    from autotune.errors import InputError
+    from autotune.errors import AutotuneError
     from autotune.records.answers import RunRow
     from autotune.records.run import RunRecord
     from autotune.run_state import state_of
@@ -45,10 +54,10 @@ def _row(folder: Path) -> RunRow:
 
     try:
         record = read_record(folder / "run.json", RunRecord)
-    except InputError as fault:
+    except AutotuneError as fault:
         return RunRow(id=folder.name, state="unreadable", error=str(fault))
     return RunRow(
-        id=record.id,
+        id=folder.name,  # a copied folder has another name than the run it was
         state=state_of(record),
         kind=record.kind,
         created=record.created,

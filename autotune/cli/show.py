@@ -37,7 +37,10 @@ def command(run_name: str | None, runs_dir: Path) -> None:
         )
         return
     screen.answer(f"{record.id}: {state_of(record)}, {record.created}")
-    screen.answer(f"command   {shlex.join(record.command) if record.command else ' '.join(record.traces)}")
+    if record.command or not record.traces:
+        screen.answer(f"command   {shlex.join(record.command)}")
+    for number, trace in enumerate(record.traces):
+        screen.answer(f"{'' if number else 'traces':<10}{trace}")
     if record.error:
         screen.answer(f"error     {record.error}")
     screen.answer(f"folder    {folder}")

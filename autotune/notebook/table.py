@@ -30,6 +30,11 @@ class Table:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __repr__(self) -> str:
+        """Short, for a prompt: the rows are in `rows`, and a notebook shows the table itself."""
+        rows = f"{len(self.rows)} row{'' if len(self.rows) == 1 else 's'}"
+        return f"<Table of {rows}: {', '.join(self.columns)}>"
+
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
 

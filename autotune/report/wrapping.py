@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 WIDTH = 80
+_UNIT_AFTER_NUMBER = re.compile(r"(?<=\d) (?=(?:%|ms|us|µs|s|min|h|MiB|GiB)(?![\w-]))")
+_HELD = "\ue000"  # stands for a space at which no line ends
 
 
 def wrap(text: str, hang: int = 0) -> list[str]:
-    """Lines of at most 80 columns; words, paths and rule ids are never broken."""
-    return textwrap.wrap(
-        text, WIDTH, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False
-    ) or [""]
+    """Lines of at most 80 columns; words, paths and rule ids are never broken, nor a number from its unit."""
+    lines = textwrap.wrap(
+        _UNIT_AFTER_NUMBER.sub(_HELD, text),
+        WIDTH,
+        subsequent_indent=" " * hang,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(_HELD, " ") for line in lines] or [""]
 
 
 def duration(hours: float) -> str:

@@ -106,6 +106,11 @@ def _collect(
 
 
 def _hint(rule_id: str, known: Collection[str]) -> str:
+    category, slash, rest = rule_id.partition("/")
+    if slash and any(sign in rest for sign in "*?["):
+        near = did_you_mean(category, {name.partition("/")[0] for name in known}, join="{}").strip("'")
+        if near and near != category:
+            return f"did you mean '{near}/{rest}'?"
     return did_you_mean(rule_id, known, join="did you mean {}?") or "autotune rules list shows all"
 
 

@@ -131,3 +131,11 @@ def test_nobody_is_sent_for_the_trace_just_given(tmp_path: Path, capsys: pytest.
     ways = {item["rule"]: item["decided_by"] for item in answer["undecided"]}
     assert not any(way.startswith("give a trace") for found in ways.values() for way in found)
     assert ways["attention/math-backend"] == ["nothing: the trace does not show it"]
+
+
+def test_a_finding_about_inference_says_that_nothing_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = _diagnose("b200_8rank_eager_rank0", tmp_path, capsys)
+    assert "launch/launch-bound" in _rules(answer)
+    assert answer["verdict"].startswith("This is not a training job")

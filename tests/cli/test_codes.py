@@ -72,6 +72,8 @@ def test_explain_lists_all_and_suggests(capsys: pytest.CaptureFixture[str]) -> N
     assert len(json.loads(capsys.readouterr().out)["codes"]) == len(CODES) + len(Exit)
     assert run(["explain", "run-unkown"]) == 2
     assert "did you mean 'run-unknown'" in capsys.readouterr().err
+    assert run(["explain", "padding-waste"]) == 2
+    assert "did you mean 'batching/padding-waste'?" in capsys.readouterr().err
     assert run(["explain", "attention/eager"]) == 0
     assert "all of" in capsys.readouterr().out
 

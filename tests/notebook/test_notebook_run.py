@@ -50,6 +50,11 @@ def test_what_was_found_and_proven(run: Run) -> None:
     assert rungs[0]["low_to_first"] is None
 
 
+def test_a_table_is_short_at_a_prompt(run: Run) -> None:
+    assert len(repr(run.facts_table)) < 200
+    assert f"{len(run.steps)} rows" in repr(run.steps) and "duration_ms" in repr(run.steps)
+
+
 def test_facts_keep_absent_apart_from_zero(run: Run) -> None:
     assert run.value("run.has_gpu") is False
     absent = run.fact("device.utilisation_frac")

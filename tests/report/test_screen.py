@@ -16,7 +16,7 @@ from autotune.report.figures import best_ratio, figures, matrix_unit_frac, step_
 from autotune.report.ladder import render_ladder
 from autotune.report.sources import sources_of
 from autotune.report.terminal import render_diagnosis
-from autotune.report.wrapping import duration
+from autotune.report.wrapping import duration, wrap
 from autotune.store import read_record, write_record
 
 
@@ -182,3 +182,11 @@ def test_a_finding_without_anything_but_a_title_is_shown(from_trace: Path) -> No
 def test_trace_points_to_the_timeline(from_trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["trace", str(TRACE), "--rows", "1"]) == 0
     assert capsys.readouterr().out.rstrip().endswith(f"open {TRACE} in ui.perfetto.dev (it stays local)")
+
+
+@pytest.mark.parametrize("told", ["0.8 %", "168 ms", "16.3 µs", "3 h 05 min", "79.2 GiB"])
+def test_a_number_keeps_its_unit(told: str) -> None:
+    for length in range(60, 82):
+        lines = wrap(f"{'x' * length} {told}; and so on", 2)
+        assert any(told.rpartition(" ")[0].split()[-1] + " " + told.split()[-1] in line for line in lines)
+        assert " ".join(" ".join(lines).split()) == f"{'x' * length} {told}; and so on"
