@@ -137,6 +137,11 @@ def _memory(sheet: SheetBuilder) -> None:
     allocated, reserved = sheet.number("memory.peak_allocated_gib"), sheet.number("memory.peak_reserved_gib")
     peak = allocated * _FRAGMENTATION if allocated else reserved
     device = sheet.number("memory.device_gib")
+    width = 1.0
+    if sheet.value("run.has_gpu") is False:  # the host is the device, and values take four bytes
+        host, share = sheet.number("memory.host_gib"), sheet.number("memory.host_peak_frac")
+        device, width = host, 2.0
+        peak = host * share if host is not None and share is not None else None
     layers, hidden = sheet.number("model.layers"), sheet.number("model.hidden_size")
     tokens, world = sheet.number("data.tokens_per_step"), sheet.number("run.world_size")
     micro = sheet.number("data.accumulation_steps")
@@ -145,12 +150,13 @@ def _memory(sheet: SheetBuilder) -> None:
         return
     if not (peak and device and layers and hidden and tokens and world and micro):
         return
-    extra = layers * hidden * (tokens / world / micro) * _ACTIVATION_BYTES / _GIB
+    ranks_here = world if sheet.value("run.has_gpu") is False else 1.0
+    extra = layers * hidden * (tokens / world / micro) * ranks_here * _ACTIVATION_BYTES * width / _GIB
     sheet.put(
         "memory.peak_without_checkpointing_frac",
         (peak + extra) / device,
         "derived",
-        "measured allocated peak with a tenth for fragmentation, plus an upper estimate of kept activations",
+        "measured peak (a tenth more for fragmentation on a GPU), plus an upper estimate of kept activations",
     )
 
 

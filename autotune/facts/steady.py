@@ -8,7 +8,9 @@ from statistics import median
 from autotune.records.observation import Observation, RankObservation, StepRecord
 
 # Steps that are no sample of the job's speed.
-_NOT_SPEED = {"first", "warmup", "profiled", "after_profile", "compile", "checkpoint", "evaluation"}
+_NOT_SPEED = {"first", "warmup", "profiled", "after_profile", "compile"}
+_INTERRUPTED = {"checkpoint", "evaluation"}
+_FEWEST = 3  # steps without an interruption; with fewer the interruptions are how the job runs
 _WINDOW = 5
 _TOLERANCE = 0.05
 
@@ -50,12 +52,16 @@ def step_times(observation: Observation) -> StepTimes:
     the second half. When steps differ in work (other numbers of tokens) the time per token settles instead.
     """
     rows: list[tuple[int, float, float]] = []
+    interrupted: list[tuple[int, float, float]] = []
     for index, entries in steps_by_index(observation).items():
         if any(set(step.tags) & _NOT_SPEED for _, step in entries):
             continue
         duration = max(step.duration_ms for _, step in entries)
         tokens = sum(step.tokens or 0 for _, step in entries)
-        rows.append((index, duration, duration / tokens if tokens else duration))
+        row = (index, duration, duration / tokens if tokens else duration)
+        (interrupted if any(set(step.tags) & _INTERRUPTED for _, step in entries) else rows).append(row)
+    if len(rows) < _FEWEST:
+        rows = sorted(rows + interrupted)
     if not rows:
         return StepTimes([], [], steady=False)
     paces = [pace for _, _, pace in rows]

@@ -43,6 +43,7 @@ class Batch:
     mask_all_ones: bool | None = None
     restarts: bool | None = None  # position ids begin again inside a row
     boundaries: tuple[str, ...] = ()
+    label_gaps: Any = None  # tensor: per row, single positions without a label between labelled ones
     source: Any = None  # the loader it came from
 
     @property
@@ -94,7 +95,7 @@ def describe(
         _count_masked(result, mask, torch, side)
     elif result.real is None:
         _count_unmasked(result, ids, pad_id, ends_texts, side)
-    _count_supervised(result, named, ids_key, ids)
+    _count_supervised(result, named, ids_key, ids, gaps=lengths)
     return result
 
 
@@ -214,7 +215,9 @@ def _learned_pad_id(ids: Any) -> int | None:
     return None
 
 
-def _count_supervised(result: Batch, named: dict[str, Any], ids_key: str, ids: Any) -> None:
+def _count_supervised(
+    result: Batch, named: dict[str, Any], ids_key: str, ids: Any, gaps: bool = False
+) -> None:
     labels = next((named[k] for k in _LABEL_KEYS if k in named and k != ids_key), None)
     if labels is None and ids_key.startswith("#"):
         same = (v for k, v in named.items() if k != ids_key and v.shape == ids.shape and _integer_rows(v))
@@ -222,4 +225,8 @@ def _count_supervised(result: Batch, named: dict[str, Any], ids_key: str, ids: A
     if labels is None or labels.device.type != "cpu" or labels.dtype.is_floating_point:
         return
     if labels.shape == ids.shape:
-        result.supervised = int((labels != _IGNORE).sum())
+        counts = labels != _IGNORE
+        result.supervised = int(counts.sum())
+        if gaps and counts.dim() == 2 and counts.shape[1] > 2:
+            # where documents are packed, the first token of each has nothing before it to be predicted from
+            result.label_gaps = (counts[:, :-2] & ~counts[:, 1:-1] & counts[:, 2:]).sum(dim=1)

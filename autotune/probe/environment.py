@@ -67,6 +67,22 @@ def collect() -> dict[str, Any]:
     return found
 
 
+def host_bytes() -> int | None:
+    """Memory this process may use: that of the machine, or its control group's limit when that is smaller."""
+    found = []
+    try:
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (OSError, ValueError, AttributeError):
+        pass
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path, encoding="ascii") as file:
+                found.append(int(file.read()))
+        except (OSError, ValueError):
+            continue
+    return min(found, default=None)
+
+
 def _device(torch: Any) -> dict[str, Any]:
     """The accelerator, without initialising it: facts of an uninitialised device come with a later report."""
     if not torch.cuda.is_available():

@@ -76,6 +76,9 @@ def _zero_grad(original: Any, args: Any, kwargs: Any) -> None:
 
 
 def _clipped(original: Any, args: Any, kwargs: Any, result: Any, elapsed_ns: int) -> None:
+    from .steps import steps
+
+    steps.not_beside(elapsed_ns)
     call_parity("grad_norm", result)
     if core.settings.full:
         sites.record(

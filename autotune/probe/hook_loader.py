@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from . import batches, evaluation, models, sites, stop
 from .core import call_parity, core, hook
+from .hook_calls import count
 from .steps import steps
 from .wrapping import observe
 
@@ -20,7 +21,8 @@ _loader_of: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # iterator -> loa
 _records: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 _MOST_LENGTHS = 512
 _ENOUGH_LENGTHS = 128  # examples of packed rows
-_OWN = ("sampled", "waiting", "reported")  # of a loader's record: not for the file
+_ENOUGH_ROWS = 64  # rows whose labels are looked at
+_OWN = ("sampled", "waiting", "reported", "gap_rows")  # of a loader's record: not for the file
 _PICKLE_BYTES = 64 << 20
 _PICKLE_S = 0.5
 
@@ -59,6 +61,7 @@ def _next(torch: Any, base: Any) -> None:
     @hook
     def begins() -> None:
         stop.check()
+        steps.beside_ends()
         steps.activity()
 
     @hook
@@ -97,6 +100,12 @@ def _note(torch: Any, loader: Any, batch: batches.Batch | None) -> None:
     if record is None:
         record = _records[loader] = _describe(torch, loader, len(_records))
         core.emit("loader", {k: v for k, v in record.items() if k not in _OWN})
+    if batch is not None and batch.label_gaps is not None and record["gap_rows"] < _ENOUGH_ROWS:
+        rows = int(batch.label_gaps.numel())
+        record["gap_rows"] += rows
+        count("labelled_rows", rows)
+        count("label_gaps", float(batch.label_gaps.sum()))
+        count("rows_with_label_gaps", float((batch.label_gaps > 0).sum()))
     if batch is None or batch.row_lengths is None:
         return
     if batch.padding_side is not None and record["padding_side"] in (None, "none"):
@@ -140,6 +149,7 @@ def _describe(torch: Any, loader: Any, number: int) -> dict[str, Any]:
         "padding_side": None,
         "example_lengths": [],
         "sampled": 0,
+        "gap_rows": 0,
         "waiting": [],
         "reported": None,
         "site": _site_of.get(loader),

@@ -1,11 +1,15 @@
-"""Time the training loop spends in logging calls: trackers, TensorBoard, a trainer's own log."""
+"""Time the training loop spends in logging: trackers, TensorBoard, a trainer's own log, Python's logging, and
+what is printed."""
 
 from __future__ import annotations
 
+import io
+import sys
+from time import perf_counter_ns
 from typing import Any
 
 from . import finder
-from .core import core
+from .core import core, hook
 from .hook_calls import count
 from .wrapping import observe
 
@@ -23,6 +27,7 @@ _LOGGERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "mlflow.tracking.fluent": ("", ("log_metric", "log_metrics")),
     "transformers.trainer": ("Trainer", ("log",)),
     "accelerate.accelerator": ("Accelerator", ("log",)),
+    "logging": ("Handler", ("handle",)),
 }
 
 
@@ -40,6 +45,33 @@ class _Observe:
         target = getattr(module, self.owner, None) if self.owner else module
         for function in self.functions if target is not None else ():
             observe(target, function, before=_begins, after=_ended, failed=_over)
+
+
+def watch_streams() -> None:
+    """Time writes to standard output and error from now on; `print` calls the stream's own methods."""
+    for stream in (sys.stdout, sys.stderr):
+        if type(stream) is not io.TextIOWrapper:
+            continue
+        for name in ("write", "flush"):
+            if name not in stream.__dict__:
+                setattr(stream, name, _timed(getattr(stream, name)))
+
+
+def _timed(original: Any) -> Any:
+    def call(*args: Any) -> Any:
+        if _inside or core.rank is None:
+            return original(*args)
+        start = perf_counter_ns()
+        result = original(*args)
+        _wrote(perf_counter_ns() - start)
+        return result
+
+    return call
+
+
+@hook
+def _wrote(elapsed_ns: int) -> None:
+    count("log_ms", elapsed_ns / 1e6)
 
 
 def _begins(original: Any, args: Any, kwargs: Any) -> None:

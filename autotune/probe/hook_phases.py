@@ -62,6 +62,8 @@ def phase(kind: str, elapsed_ns: int, tag: bool = True) -> None:
 
     if tag:
         steps.tags.add(kind)
+    if kind not in ("log", "gc"):
+        steps.not_beside(elapsed_ns)
     spent_ms[kind] = spent_ms.get(kind, 0.0) + elapsed_ns / 1e6
     _written[kind] = _written.get(kind, 0) + 1
     if _written[kind] > _MOST_PHASES and elapsed_ns < _ALWAYS_NS:
@@ -138,5 +140,8 @@ def _collector(phase: str, info: dict[str, Any]) -> None:
 def _paused(elapsed_ns: int) -> None:
     elapsed_ms = elapsed_ns / 1e6
     count("gc_ms", elapsed_ms)
+    from .steps import steps
+
+    steps.not_beside(elapsed_ns)
     if elapsed_ms >= _GC_WORTH_MS:
         phase("gc", elapsed_ns)

@@ -10,6 +10,7 @@ from typing import Any
 from . import finder, frames, sites
 from .core import core, hook
 from .hook_calls import count
+from .steps import steps
 from .wrapping import _MARK, observe
 
 _METHODS = (
@@ -168,6 +169,8 @@ def _note(name: str, tensor: Any, frame: Any, elapsed_ns: int) -> None:
         return  # nothing waits for a device here
     reads += 1
     wait_ns += elapsed_ns
+    if steps.beside():
+        count("loop_reads")
     sites.record(
         "device_read",
         f"torch.Tensor.{name}",

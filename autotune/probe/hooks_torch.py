@@ -13,8 +13,11 @@ from . import (
     compile_watch,
     evaluation,
     finder,
+    flag_facts,
+    graph_facts,
     hook_calls,
     hook_loader,
+    hook_logging,
     hook_phases,
     models,
     ranks,
@@ -22,6 +25,7 @@ from . import (
     sharding_facts,
     sites,
     stop,
+    tracing,
     wrapping,
 )
 from .core import call_parity, core, hook
@@ -85,6 +89,8 @@ def _backward(torch: Any) -> None:
         models.training_in_mode()
         evaluation.over()
         sharding_facts.backward_begins()
+        flag_facts.backward_begins(torch, tracing.running())
+        graph_facts.backward_begins(tensors, steps.index)
         call_parity("before_backward", tensors)
         if core.settings.full:
             sites.record("backward", "torch.Tensor.backward", frame=sys._getframe(2))
@@ -129,6 +135,8 @@ def _first_backward(torch: Any) -> None:
         return
     _backward_seen = True
     ranks.promote("backward")
+    if core.settings.full:
+        hook_logging.watch_streams()
     models.before_training(torch, at_backward=True)
     core.emit("first_backward", {"at_s": perf_counter_ns() / 1e9})
 

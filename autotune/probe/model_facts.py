@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from . import hub_facts, kernel_facts, models
+from . import graph_facts, hub_facts, kernel_facts, models
 
 _CONV_OR_STATE = ("hybrid_override_pattern", "layers_block_type", "layer_types", "block_types")
 
@@ -40,6 +40,7 @@ def collect(torch: Any, root: Any) -> dict[str, Any]:
         "lora": any("lora_" in name for name, _ in root.named_parameters()),
         "kernels": kernel_facts.collect(root),
         **hub_facts.collect(root),
+        **graph_facts.collect(root),
     }
     head_dim = _number(text, "head_dim")
     if head_dim is None and facts["hidden_size"] and facts["attention_heads"]:
@@ -108,17 +109,22 @@ def _local(parameter: Any) -> Any:
 def _parameters(torch: Any, root: Any, modules: list[Any]) -> dict[str, Any]:
     total = trainable = local_bytes = 0
     dtypes: Counter[str] = Counter()
+    frozen: Counter[str] = Counter()
     for parameter in root.parameters():
         count = global_count(parameter)
         total += count
         trainable += count if parameter.requires_grad else 0
-        dtypes[str(parameter.dtype).removeprefix("torch.")] += count
+        name = str(parameter.dtype).removeprefix("torch.")
+        dtypes[name] += count
+        if not parameter.requires_grad:
+            frozen[name] += count
         local = _local(parameter)
         local_bytes += local.numel() * local.element_size()
     return {
         "parameters": total,
         "trainable_parameters": trainable,
         "parameter_dtypes": dict(dtypes),
+        "frozen_dtypes": dict(frozen),
         "local_parameter_bytes": local_bytes,
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 from types import FrameType
 from typing import Any
 from weakref import ref
@@ -204,6 +205,30 @@ def _assignments(path: str) -> dict[str, list[ast.AST]]:
                             table.setdefault(inner.id, []).append(value)
         _assigned[path] = table
     return _assigned[path]
+
+
+_conditions: dict[str, list[ast.If]] = {}
+
+
+def asked_by(frame: FrameType) -> str | None:
+    """The option of the command line on which the running statement depends: `if args.low_memory: ...`."""
+    path = absolute(frame.f_code.co_filename)
+    if path not in _conditions:
+        try:
+            with open(path, "rb") as file:
+                tree = ast.parse(file.read(), path)
+        except (OSError, SyntaxError, ValueError):
+            tree = ast.Module(body=[], type_ignores=[])
+        _conditions[path] = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
+    for node in _conditions[path]:
+        if not node.body[0].lineno <= frame.f_lineno <= (node.body[-1].end_lineno or 0):
+            continue
+        for inner in ast.walk(node.test):
+            options = option_flags(_value(inner.value, frame)) if isinstance(inner, ast.Attribute) else None
+            flag = options.get(inner.attr) if options and isinstance(inner, ast.Attribute) else None
+            if flag and any(word == flag or word.startswith(flag + "=") for word in sys.argv):
+                return flag
+    return None
 
 
 _SECRET_NAMES = ("token", "key", "secret", "password", "auth", "credential")

@@ -111,6 +111,7 @@ def memory() -> None:
     # Linux gives KiB, macOS bytes
     unit = 1 if sys.platform == "darwin" else 1024
     found: dict[str, Any] = {"host_peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    found["host_bytes"] = environment.host_bytes()
     try:
         if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
             stats = torch.cuda.memory_stats()

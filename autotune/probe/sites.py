@@ -105,6 +105,8 @@ def _new(
         detail.update({f"flag.{name}": flag for name, flag in flags.items()})
     if not direct:
         detail["direct"] = False
+    if kind == "checkpoint_enable" and (flag := origins.asked_by(user)) is not None:
+        detail["asked_by"] = flag
     if written is not None:
         detail.setdefault("written", written)
     place = f"{path}:{span or user.f_lineno}:{kind}"

@@ -63,6 +63,8 @@ class Steps:
         self.unstepped = 0  # backwards while no optimizer of torch has stepped yet
         self._stepped: set[int] = set()  # optimizers that stepped in this step
         self._held: dict[str, Any] | None = None  # an update that may be the first part of this step
+        self._beside_from_ns = 0  # the loop runs code of its own since then
+        self._beside_ns = 0
         self._every = _WATCHED_EVERY
         self._sampled = self._odd = 0
 
@@ -89,6 +91,7 @@ class Steps:
         self._backward_depth += 1
         if self._backward_depth > 1:
             return False
+        self._beside_from_ns = 0  # without a loader the forward lies in between
         if self._may_go_on():
             self._hold()
         else:
@@ -104,6 +107,7 @@ class Steps:
         if self._backward_depth or not completed:
             return False
         self.backwards += 1
+        self._beside_from_ns = perf_counter_ns()
         self.unstepped = self.unstepped + 1 if not self.index and not self.optimizer_calls else 0
         if self._optimizer_start:  # inside a closure: what came before is not the optimizer's own time
             self._optimizer_start = perf_counter_ns()
@@ -186,11 +190,27 @@ class Steps:
             else:
                 self._join()
         self._stepped.add(id(optimizer))
+        self.beside_ends()
         self.activity()
         self._optimizer_start = perf_counter_ns()
 
+    def beside_ends(self) -> None:
+        """An update or a fetch begins: what the loop did by itself since the last one is over."""
+        if self._beside_from_ns:
+            self._beside_ns += max(0, perf_counter_ns() - self._beside_from_ns)
+            self._beside_from_ns = 0
+
+    def beside(self) -> bool:
+        """Whether the loop runs code of its own, after a backward or an update."""
+        return bool(self._beside_from_ns)
+
+    def not_beside(self, elapsed_ns: int) -> None:
+        """Something with a name of its own (a save, clipping) ended now and took so long."""
+        if self._beside_from_ns:
+            self._beside_from_ns = min(perf_counter_ns(), self._beside_from_ns + elapsed_ns)
+
     def optimizer_ended(self) -> None:
-        now = perf_counter_ns()
+        now = self._beside_from_ns = perf_counter_ns()
         if not self.backwards and not self._backward_depth and self.index:
             # a call beyond the number this job usually makes: the step that just ended was longer
             self._calls_seen = []
@@ -243,6 +263,7 @@ class Steps:
             "duration_ms": round((end - previous_end) / 1e6, 4),
             "micro_batches": max(1, self.backwards),
             "optimizer_ms": round(self.optimizer_ns / 1e6, 4),
+            "beside_ms": round(self._beside_ns / 1e6, 4),
             "hook_ms": round((hook_ns - self._hook_ns_before) / 1e6, 4),
             "tags": sorted(tags),
         }
@@ -268,6 +289,7 @@ class Steps:
         self.tags.clear()
         self._stepped = set()
         self.backwards = self.optimizer_calls = self.optimizer_ns = self.loader_ns = self.fetched = 0
+        self._beside_ns = 0
         stretch_over = False
         if core.settings.mode == "watch":
             step["before_backward_ms"] = self._before_backward_ns / 1e6

@@ -32,6 +32,7 @@ class StepRecord(Record):
     shapes: list[tuple[int, ...]] = Field(default_factory=list)  # token-id shapes of the micro-batches
     loader_wait_ms: float | None = None
     optimizer_ms: float | None = None
+    beside_ms: float | None = None  # the loop's own code after the backward and after the optimizer
     hook_ms: float = 0.0  # time spent in our own hooks, part of duration_ms
     host_ms: float | None = None  # set when duration_ms was taken by the device's clock: the host runs ahead
     tags: list[StepTag] = Field(default_factory=list)
@@ -69,6 +70,11 @@ class ModelRecord(Record):
     embedding_parameters: int | None = None
     embedding_tied: bool | None = None  # the output head uses the same table, so it does compute
     parameter_dtypes: dict[str, int] = Field(default_factory=dict)  # dtype -> elements (global)
+    frozen_dtypes: dict[str, int] = Field(default_factory=dict)  # of the frozen ones
+    gradient_parameters: int | None = None  # elements that got a gradient in one backward
+    unused_gradient_parameters: int | None = None  # of these, in no optimizer and never written to
+    unused_gradient_modules: list[str] = Field(default_factory=list)
+    needless_backward_frac: float | None = None  # nodes of the graph that lead to such parameters only
     local_parameter_bytes: int | None = None
     layers: int | None = None
     layer_types: dict[str, int] = Field(default_factory=dict)
@@ -169,6 +175,7 @@ class MemoryRecord(Record):
     allocator_retries: int | None = None
     out_of_memory: bool = False
     host_peak_rss_bytes: int | None = None
+    host_bytes: int | None = None  # memory of the host that the job may use
 
 
 class FlagsRecord(Record):

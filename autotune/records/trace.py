@@ -24,6 +24,7 @@ from autotune.records.trace_ops import (
     FlopFacts,
     FoundingTables,
     LinearAttentionFacts,
+    LossHead,
     MemoryFacts,
     ModuleRow,
     OptimizerFacts,
@@ -135,6 +136,7 @@ class RankTrace(Record):
     compile: CompileFacts
     cpu: CpuTime
     memory: MemoryFacts | None
+    loss_head: LossHead | None = None
     critical_path: CriticalPath | None = None
     roofline: list[RooflineRow] = Field(default_factory=list)
     fsdp_units: list[FsdpUnit] = Field(default_factory=list)

@@ -49,6 +49,7 @@ class Communication(Record):
         description="Exposed point-to-point time as a share of the span; None without pipeline traffic"
     )
     host_ops: int = Field(description="Collective calls seen on the CPU")
+    host_calls: int = Field(default=0, description="The same, with an op inside another counted once")
     collectives: list[CollectiveRow]
     wait_or_transfer: Literal["unknown", "split"] = Field(
         description="One rank cannot tell waiting from transfer; CrossRank can"

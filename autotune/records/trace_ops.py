@@ -168,6 +168,17 @@ class FlopFacts(Record):
     rows: list[FlopRow]
 
 
+class LossHead(Record):
+    """The output layer and the loss over its classes, in the whole trace."""
+
+    classes: int
+    rows: int = Field(description="Positions that went through the softmax")
+    product_ms: float = Field(
+        description="Output products, backward included: GPU time, or CPU time without one"
+    )
+    loss_ms: float = Field(description="Softmax and loss, backward included")
+
+
 class DataLoading(Record):
     """Time the training thread spends fetching batches."""
 

@@ -23,7 +23,9 @@ def communication(context: Context, calls: dict[int, Call]) -> Communication:
     """Communication of this rank; exposed time is what the other GPU work does not hide."""
     gpu = context.trace.gpu
     rows = context.gpu_of_class(COMMUNICATION)
-    host_ops = int(context.host_named(HOST_CALL.match, Host.OP).sum())
+    on_host = context.host_named(HOST_CALL.match, Host.OP)
+    host_ops = int(on_host.sum())
+    host_calls = int((context.tree.outermost(on_host) == np.arange(on_host.size)).sum()) if host_ops else 0
     other = context.busy(~rows)
     exposed = context.busy().total - other.total
     mine = context.busy(rows).total
@@ -38,6 +40,7 @@ def communication(context: Context, calls: dict[int, Call]) -> Communication:
         overlap_frac=1 - exposed / mine if mine else None,
         pipeline_wait_frac=_pipeline_wait(context, calls, other, span),
         host_ops=host_ops,
+        host_calls=host_calls,
         collectives=_collectives(context, calls, other),
         wait_or_transfer="unknown",
     )

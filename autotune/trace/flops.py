@@ -13,7 +13,7 @@ from autotune.trace.columns import Host
 from autotune.trace.context import Context
 from autotune.trace.inputs import Inputs, decode_inputs
 
-_MATMULS = frozenset(
+MATMULS = frozenset(
     f"aten::{name}"
     for name in (
         "mm", "addmm", "bmm", "baddbmm", "addbmm", "_scaled_mm", "_int_mm", "_grouped_mm", "mv", "addmv",
@@ -27,7 +27,7 @@ _ATTENTION = frozenset(
     for tail in ("", "_backward", "_for_cpu", "_for_cpu_backward", "_overrideable")
 )
 _CONVOLUTIONS = frozenset(("aten::convolution", "aten::convolution_backward"))
-COUNTED = _MATMULS | _ATTENTION | _CONVOLUTIONS
+COUNTED = MATMULS | _ATTENTION | _CONVOLUTIONS
 _UNCOUNTED = frozenset(
     ("torch_attn::_varlen_attn", "torch_attn::_varlen_attn_backward", "aten::_flash_attention_forward",
      "aten::_flash_attention_backward", "aten::_efficient_attention_forward",
@@ -37,7 +37,7 @@ _UNCOUNTED = frozenset(
 
 def op_flop(name: str, item: Inputs) -> int | None:
     """Floating-point operations of one call (a multiply-add counts two); None when shapes do not tell."""
-    if name in _MATMULS:
+    if name in MATMULS:
         return _matmul(name, item)
     if name in _ATTENTION:
         return _attention(name, item)
@@ -107,7 +107,7 @@ def flop_facts(context: Context, peaks: dict[str, float | None], busy_ms: float 
     skipped = context.host_named(lambda text: text in _UNCOUNTED, Host.OP)
     if not counted.any():
         return None
-    times = _times(context, counted)
+    times = op_times(context, counted)
     # An op without GPU work computed nothing: recomputation stops inside the last op it needs.
     rows = np.flatnonzero(counted & (times > 0))
     if not rows.size:
@@ -137,7 +137,7 @@ def flop_facts(context: Context, peaks: dict[str, float | None], busy_ms: float 
     return _facts(context, work, by_dtype, sorted(uncounted), peaks, busy_ms)
 
 
-def _times(context: Context, counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+def op_times(context: Context, counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
     """Nanoseconds per host row: GPU time launched inside it, or CPU time without a GPU."""
     host, gpu = context.trace.host, context.trace.gpu
     if not context.has_gpu:
@@ -190,7 +190,7 @@ def gemm_times(context: Context) -> list[DTypeTime]:
     rows = np.flatnonzero(context.gpu_of_class("gemm"))
     if not rows.size:
         return []
-    ops = context.host_named(lambda text: text in _MATMULS, Host.OP) & (host.shape >= 0)
+    ops = context.host_named(lambda text: text in MATMULS, Host.OP) & (host.shape >= 0)
     nearest = context.tree.nearest(ops)
     source = context.gpu_source()[rows]
     op = np.where(source >= 0, nearest[np.maximum(source, 0)], -1) if len(host) else np.full(rows.size, -1)

@@ -21,6 +21,7 @@ from autotune.trace.gpu_time import class_times, gpu_time, streams, unclassified
 from autotune.trace.halves import read
 from autotune.trace.host_facts import compile_facts, copies, cpu_time, data_loading, memory_facts
 from autotune.trace.launches import idle_causes, launch_facts
+from autotune.trace.loss_head import loss_head
 from autotune.trace.modules import module_rows
 from autotune.trace.optimizer import optimizer_facts
 from autotune.trace.ranks import RankCollectives, align, rank_collectives
@@ -131,6 +132,7 @@ def derive(context: Context, name: str, tables_dir: Path) -> RankTrace:
         compile=compile_facts(context),
         cpu=cpu_time(context),
         memory=memory_facts(context),
+        loss_head=loss_head(context),
         critical_path=critical_path(context),
         roofline=roofline(context, device),
         fsdp_units=fsdp_units(context, calls),

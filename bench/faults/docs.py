@@ -12,6 +12,7 @@ from bench.faults.cases import HERE, load_cases
 from bench.faults.measure import MEASURED
 from bench.faults.score import Mark
 
+REASONS = HERE / "scores" / "reasons.yaml"  # job -> why it is missed, or not named first
 FIX = HERE / "scores" / "fix.json"
 
 INTRODUCTION = """# Diagnosis: the score
@@ -49,7 +50,7 @@ def write_docs() -> Path:
     measured = yaml.safe_load(MEASURED.read_text())
     newest = judged.get("latest") or judged.get("first") or {}
     first = judged.get("first", {})
-    parts += [_sick(cases, measured, first, newest), _healthy(cases, first, newest)]
+    parts += [_sick(cases, measured, first, newest), _missed(newest), _healthy(cases, first, newest)]
     if FIX.exists():
         parts.append(_fixes(json.loads(FIX.read_text())))
     report.DOCS.write_text("\n".join(parts))
@@ -79,6 +80,20 @@ def _sick(cases, measured, first, newest):  # type: ignore[no-untyped-def]
         place = {True: "yes", False: "no", None: "-"}[new.pointed]
         alarms = ", ".join(f"`{said.rule}`" for said in new.false_alarms) or "-"
         lines.append(f"| {case.id} | {case.title} | {slow} | {change} | {named} | {place} | {alarms} |")
+    return "\n".join(lines) + "\n"
+
+
+def _missed(newest: dict[str, Mark]) -> str:
+    """The jobs of the latest score with a cause that was not named, or not named first, and why."""
+    reasons = (yaml.safe_load(REASONS.read_text()) if REASONS.exists() else None) or {}
+    lines = ["## Missed\n"]
+    for name, m in newest.items():
+        if m.case.healthy or (m.all_named and m.first):
+            continue
+        what = "named, not first" if m.all_named else f"{m.named} of {m.planted} named"
+        lines.append(f"* {name} ({what}): {reasons.get(name, 'the reason is not known')}")
+    if len(lines) == 1:
+        lines.append("Nothing: every planted cause is named, and first.")
     return "\n".join(lines) + "\n"
 
 

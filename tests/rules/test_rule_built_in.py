@@ -37,7 +37,7 @@ def test_messages_of_examples_have_no_holes(built_in: RuleSet, catalogue: dict[s
     for result in run_examples(built_in.rules, catalogue):
         if result.finding is not None:
             words = f" {result.finding.message} "
-            assert " unknown " not in words.replace("unknown from one rank", ""), (result.rule, words)
+            assert " unknown " not in words.replace("unknown without traces", ""), (result.rule, words)
             assert "  " not in result.finding.message, result.rule
 
 

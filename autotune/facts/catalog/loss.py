@@ -21,6 +21,13 @@ FACTS = (
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
     ),
     Fact(
+        "loss.head_frac",
+        "float",
+        "frac",
+        "Share of the work (GPU busy time, operator time on a CPU) in the output product and the loss",
+        "trace",
+    ),
+    Fact(
         "loss.unsupervised_frac",
         "float",
         "frac",

@@ -30,6 +30,21 @@ FACTS = (
         choices=("transformers", "torch-wrapper", "torch-function", "deepspeed"),
     ),
     Fact("memory.checkpointing_reentrant", "bool", "", "The reentrant variant is used", "probe"),
+    Fact(
+        "memory.checkpointing_asked",
+        "bool",
+        "",
+        "An option on the command line asks for activation checkpointing",
+        "probe",
+    ),
+    Fact("memory.host_gib", "float", "gib", "Memory of the host that the job may use", "probe"),
+    Fact(
+        "memory.host_peak_frac",
+        "float",
+        "frac",
+        "Largest resident memory of all ranks of a host together over the host's memory",
+        "probe",
+    ),
     Fact("memory.checkpointed_layers", "int", "count", "Layers that recompute their forward", "probe"),
     Fact(
         "memory.recompute_frac",

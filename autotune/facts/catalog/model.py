@@ -31,5 +31,26 @@ FACTS = (
     Fact("model.lora", "bool", "", "Trained through low-rank adapters", "probe"),
     Fact("model.use_cache", "bool", "", "The key/value cache is built during training", "probe"),
     Fact("model.frozen_frac", "float", "frac", "Share of parameters that are frozen", "derived"),
+    Fact(
+        "model.unused_gradient_frac",
+        "float",
+        "frac",
+        "Share of the parameters with a gradient that no optimizer updates",
+        "probe",
+    ),
+    Fact(
+        "model.needless_backward_frac",
+        "float",
+        "frac",
+        "Share of the operations of the backward that lead only to parameters no optimizer updates",
+        "probe",
+    ),
+    Fact(
+        "model.unused_gradient_modules",
+        "list",
+        "",
+        "Parts of the model whose gradients no optimizer uses",
+        "probe",
+    ),
     Fact("model.vocab_misaligned", "bool", "", "The vocabulary is no multiple of 8", "probe"),
 )

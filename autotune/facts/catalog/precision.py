@@ -39,6 +39,14 @@ FACTS = (
         choices=("fp32", "bf16", "fp16", "fp8"),
     ),
     Fact(
+        "precision.frozen_dtype",
+        "str",
+        "",
+        "Format of most frozen parameters",
+        "probe",
+        choices=("fp32", "bf16", "fp16", "fp8"),
+    ),
+    Fact(
         "precision.policy_dtype",
         "str",
         "",

@@ -10,6 +10,7 @@ FACTS = (
     Fact("run.world_size", "int", "count", "Ranks in the job", "probe"),
     Fact("run.ranks_seen", "int", "count", "Ranks that reported", "derived"),
     Fact("run.steps_timed", "int", "count", "Unprofiled optimizer steps behind the step time", "probe"),
+    Fact("run.steps_seen", "int", "count", "Optimizer steps that were observed, warm-up included", "probe"),
     Fact(
         "run.step_ms", "float", "ms", "Median unprofiled optimizer step, slowest rank of each step", "probe"
     ),

@@ -11,7 +11,23 @@ FACTS = (
     Fact(
         "stall.gc_collects_per_step", "float", "count", "gc.collect calls made by the job per step", "probe"
     ),
-    Fact("stall.log_frac", "float", "frac", "Share of the step spent in logging calls", "probe"),
+    Fact("stall.log_frac", "float", "frac", "Share of the step spent in logging calls and prints", "probe"),
+    Fact(
+        "stall.beside_frac",
+        "float",
+        "frac",
+        "Share of the step in the loop's own code beside training; clipping, saves, evaluation left out",
+        "probe",
+    ),
+    Fact(
+        "stall.values_read_per_step",
+        "float",
+        "count",
+        "Tensor values that the loop's own code reads per step after the backward and the update",
+        "probe",
+    ),
+    Fact("stall.evaluations_seen", "int", "count", "Evaluations between observed steps", "probe"),
+    Fact("stall.saves_seen", "int", "count", "Checkpoints saved between observed steps", "probe"),
     Fact(
         "stall.gc_pauses_seen",
         "int",

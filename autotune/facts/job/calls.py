@@ -26,6 +26,7 @@ def call_facts(sheet: SheetBuilder, observation: Observation) -> None:
     if calls:
         whole = all(a.origin == "star-kwargs" for site in calls for a in site.arguments.values())
         sheet.put("data.batch_passed_whole", whole, source, f"{len(calls)} calls of the model")
+    _checkpointing(sheet, observation, source)
     creates = [*_of(observation, "model_create"), *_of(observation, "config_create")]
     if creates:
         asked = _any_true(creates, "use_kernels")
@@ -40,6 +41,25 @@ def call_facts(sheet: SheetBuilder, observation: Observation) -> None:
         ):
             origin = "config"  # a program of a library read the file its command names
         sheet.put("trainer.settings_origin", origin, source)
+
+
+def _checkpointing(sheet: SheetBuilder, observation: Observation, source: str) -> None:
+    """Whether somebody asked for checkpointing when the job was started."""
+    lead = observation.ranks[0]
+    if lead.checkpointing is None or not lead.checkpointing.enabled:
+        return
+    calls = [site.detail.get("asked_by") for site in _of(observation, "checkpoint_enable")]
+    fields = [
+        site
+        for site in _of(observation, "carrier")
+        if site.detail.get("origin.gradient_checkpointing") == "cli"
+        or (
+            "gradient_checkpointing" in site.arguments
+            and site.arguments["gradient_checkpointing"].origin == "cli"
+        )
+    ]
+    flags = [str(flag) for flag in calls if flag] + (["--gradient_checkpointing"] if fields else [])
+    sheet.put("memory.checkpointing_asked", bool(flags), source, ", ".join(flags))
 
 
 def _names_a_file(observation: Observation) -> bool:

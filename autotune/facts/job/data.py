@@ -12,6 +12,13 @@ from autotune.records.observation import Observation
 def data_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> None:
     steps = [step for rank in observation.ranks for step in rank.steps]
     source = "probe, batches on the CPU side of the loader"
+    sized = [s for s in steps if s.tokens]
+    if sized:  # the shape alone tells these, also where padding cannot be told from text
+        sheet.put("data.is_text_batch", True, source, f"{len(sized)} steps, {basis}")
+        rows = [row for row in steps_by_index(observation).values() if all(s.tokens for _, s in row)]
+        sums = [sum(s.tokens or 0 for _, s in row) for row in rows]
+        what = f"{len(rows)} steps, {basis}"
+        sheet.put("data.tokens_per_step", float(median(sums)) if sums else None, source, what)
     counted = [s for s in steps if s.tokens and s.real_tokens is not None]
     over = f"{len(counted)} steps, {basis}"
     if counted:
@@ -23,16 +30,13 @@ def data_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> Non
             total = sum(s.supervised_tokens or 0 for s in supervised)
             base = sum(s.real_tokens or 0 for s in supervised)
             sheet.put("data.supervised_frac", min(1.0, total / base) if base else None, source, over)
-        sheet.put("data.is_text_batch", True, source, over)
         by_index = list(steps_by_index(observation).values())
-        sums = [sum(s.tokens or 0 for _, s in row) for row in by_index]
-        sheet.put("data.tokens_per_step", float(median(sums)) if sums else None, source, over)
         useful = [sum(s.real_tokens or 0 for _, s in row) for row in by_index]
         sheet.put("data.useful_tokens_per_step", float(median(useful)) if useful else None, source, over)
     shapes = [shape for s in steps for shape in s.shapes]
     if shapes:
-        rows = [shape[0] for shape in shapes]
-        sheet.put("data.batch_size", float(median(rows)), source, f"{len(shapes)} micro-batches")
+        row_counts = [shape[0] for shape in shapes]
+        sheet.put("data.batch_size", float(median(row_counts)), source, f"{len(shapes)} micro-batches")
         lengths = [shape[1] for shape in shapes if len(shape) > 1]
         sheet.put("data.max_length_seen", max(lengths, default=None), source, f"{len(shapes)} micro-batches")
         lead_steps = [s for s in observation.ranks[0].steps if s.shapes]

@@ -77,9 +77,9 @@ def environment_facts(sheet: SheetBuilder, lead: RankObservation, observation: O
     sheet.put("env.cpu_threads_per_rank", threads, "probe, torch threads")
     cores = environment.cpu_cores
     if threads and cores:
-        local = len(observation.ranks)
+        local = max(1, len(observation.ranks))
         sheet.put("data.cpu_cores_per_rank", cores / local, "probe, CPU affinity and quota")
-        over = local > 1 and threads * local > cores * 1.01
+        over = threads * local > cores * (1.01 if local > 1 else 1.25)
         sheet.put(
             "env.cpu_threads_oversubscribed", over, "probe, torch threads", f"{local} ranks, {cores:g} cores"
         )
@@ -126,6 +126,7 @@ def memory_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> N
                 "memory.checkpointed_layers",
             ):
                 sheet.not_applicable(fact, "checkpointing is off")
+    _host_memory(sheet, ranks)
     if lead.environment.device_type == "cpu":
         for fact in (
             "memory.device_gib",
@@ -149,6 +150,16 @@ def memory_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> N
     ]
     sheet.put("memory.allocator_retries", max(retries, default=None), source, basis)
     _static_memory(sheet, lead)
+
+
+def _host_memory(sheet: SheetBuilder, ranks: list[RankObservation]) -> None:
+    """Of the host of the ranks that report; ranks of other hosts do not."""
+    totals = [r.memory.host_bytes for r in ranks if r.memory and r.memory.host_bytes]
+    used = [r.memory.host_peak_rss_bytes for r in ranks if r.memory and r.memory.host_peak_rss_bytes]
+    if totals and len(used) == len(ranks):
+        how = "probe, resident memory"
+        sheet.put("memory.host_gib", min(totals) / _GIB, how)
+        sheet.put("memory.host_peak_frac", min(1.0, sum(used) / min(totals)), how, f"{len(used)} ranks")
 
 
 def _static_memory(sheet: SheetBuilder, lead: RankObservation) -> None:

@@ -51,10 +51,21 @@ def model_facts(sheet: SheetBuilder, lead: RankObservation, basis: str) -> None:
     if model.parameters:
         frozen = 1.0 - model.trainable_parameters / model.parameters
         sheet.put("model.frozen_frac", max(0.0, frozen), source, basis)
+    _unused_gradients(sheet, model)
     linear, conv, attention = _layer_counts(model)
     sheet.put("model.linear_attention_layers", linear, source)
     sheet.put("model.conv_layers", conv, source)
     sheet.put("model.attention_layers", attention, source)
+
+
+def _unused_gradients(sheet: SheetBuilder, model: ModelRecord) -> None:
+    if not model.gradient_parameters or model.unused_gradient_parameters is None:
+        return
+    source, basis = "probe, autograd graph", "one backward of rank 0"
+    unused = model.unused_gradient_parameters / model.gradient_parameters
+    sheet.put("model.unused_gradient_frac", unused, source, basis)
+    sheet.put("model.needless_backward_frac", model.needless_backward_frac, source, basis)
+    sheet.put("model.unused_gradient_modules", list(model.unused_gradient_modules), source, basis)
 
 
 def _layer_counts(model: ModelRecord) -> tuple[int | None, int | None, int | None]:
@@ -139,7 +150,14 @@ def packing_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
     if forward.position_ids_restart is not None or boundaries:
         sheet.put("packing.packed", bool(forward.position_ids_restart or boundaries), source)
     elif "position_ids" not in forward.keys:
-        sheet.put("packing.packed", False, source)
+        starts = _starts_in_labels(sheet, lead)
+        if starts:
+            basis = "no position ids, no mask and no boundaries are passed"
+            sheet.put(
+                "packing.packed", True, f"probe, labels: {starts:.1f} documents begin inside a row", basis
+            )
+        else:
+            sheet.put("packing.packed", False, source)
     sheet.put("packing.boundary_arguments", list(boundaries), source)
     if not (model.transformers and model.model_type):
         return
@@ -176,12 +194,37 @@ def packing_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
     sheet.put("packing.verdict", now, "packing isolation table", how)
 
 
+_PACKED_ROWS_FRAC = 0.8  # of rows in which documents begin, for a data set to count as packed
+
+
+def _starts_in_labels(sheet: SheetBuilder, lead: RankObservation) -> float:
+    """Documents that begin inside a row, by the labels alone; 0 when the labels do not say so.
+
+    The first token of a packed document has no label: there is nothing to predict it from. A mask of the
+    job's own may keep documents apart, and padded rows are no packed rows, so neither counts.
+    """
+    rows = lead.counters.get("labelled_rows", 0.0)
+    padding = sheet.number("data.padding_frac")
+    if not rows or lead.forward is None or "attention_mask" in lead.forward.keys:
+        return 0.0
+    if padding is not None and padding > 0.05:
+        return 0.0
+    if lead.counters.get("rows_with_label_gaps", 0.0) < _PACKED_ROWS_FRAC * rows:
+        return 0.0
+    return lead.counters.get("label_gaps", 0.0) / rows
+
+
 def precision_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
     if lead.model is not None and lead.model.parameter_dtypes:
         main = max(lead.model.parameter_dtypes.items(), key=lambda item: item[1])[0].removeprefix("torch.")
         sheet.put(
             "precision.parameter_dtype", _DTYPE_SHORT.get(main), "probe, parameters", why=f"dtype {main}"
         )
+    if lead.model is not None and lead.model.frozen_dtypes:
+        main = max(lead.model.frozen_dtypes.items(), key=lambda item: item[1])[0]
+        sheet.put("precision.frozen_dtype", _DTYPE_SHORT.get(main), "probe, parameters", why=f"dtype {main}")
+    elif lead.model is not None:
+        sheet.not_applicable("precision.frozen_dtype", "no parameter is frozen")
     if lead.forward is not None:
         auto = lead.forward.autocast_dtype.removeprefix("torch.")
         sheet.put("precision.autocast_dtype", _DTYPE_SHORT.get(auto, auto), "probe, forward")

@@ -31,6 +31,7 @@ def run_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> None
     sheet.put("run.world_size", max(rank.world_size for rank in ranks), "probe, process group")
     sheet.put("run.ranks_seen", len(ranks), "probe")
     steps_basis = f"{len(times.durations_ms)} unprofiled steps, slowest of {basis}"
+    sheet.put("run.steps_seen", max((len(rank.steps) for rank in ranks), default=0), source, basis)
     sheet.put("run.steps_timed", len(times.durations_ms), source, basis)
     sheet.put("run.step_ms", times.median_ms, source, steps_basis, why="no unprofiled step was seen")
     sheet.put("run.step_spread_frac", times.spread_frac, source, steps_basis)
@@ -151,17 +152,45 @@ def sync_facts(sheet: SheetBuilder, observation: Observation) -> None:
         sheet.put("sync.wait_frac", min(1.0, sum(spent) / total), source, f"{steps} steps, rank 0")
 
 
+def _beside(sheet: SheetBuilder, observation: Observation) -> None:
+    """What the loop does besides training: its share of a step, and the values it reads there."""
+    lead = observation.ranks[0]
+    timed = set(step_times(observation).indices)
+    shares = [
+        min(1.0, step.beside_ms / step.duration_ms)
+        for step in lead.steps
+        if step.beside_ms is not None and step.duration_ms and step.index in timed
+    ]
+    if shares:
+        basis = f"{len(shares)} steps, rank {lead.rank}"
+        sheet.put("stall.beside_frac", median(shares), "probe, backward, optimizer and loader", basis)
+    if lead.counters:
+        reads = lead.counters.get("loop_reads", 0.0) / len(lead.steps)
+        sheet.put(
+            "stall.values_read_per_step", reads, "probe, reads in user code", f"{len(lead.steps)} steps"
+        )
+
+
 def stall_facts(sheet: SheetBuilder, observation: Observation) -> None:
     lead = observation.ranks[0]
     source = "probe, phases of the run"
     steps = len(lead.steps)
     if not steps:
         return
-    spent: Counter[str] = Counter()
-    for phase in lead.phases:
-        spent[phase.kind] += phase.duration_ms  # type: ignore[assignment]
-    total = sum(step.duration_ms for step in lead.steps)
     basis = f"{steps} steps, rank 0"
+    # the first step and what comes before it happen once; profiled steps are longer than others
+    usual = [s for s in lead.steps if not {"first", "profiled", "after_profile"} & set(s.tags)]
+    total = sum(step.duration_ms for step in usual)
+    spent: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
+    for phase in lead.phases:
+        begun_at = phase.start_s
+        if any(s.end_s - s.duration_ms / 1000.0 <= begun_at < s.end_s for s in usual):
+            spent[phase.kind] += phase.duration_ms  # type: ignore[assignment]
+            seen[phase.kind] += 1
+    sheet.put("stall.evaluations_seen", seen["evaluation"], source, basis)
+    sheet.put("stall.saves_seen", seen["checkpoint"], source, basis)
+    _beside(sheet, observation)
     if total:
         sheet.put("stall.checkpoint_frac", min(1.0, spent["checkpoint"] / total), source, basis)
         sheet.put("stall.evaluation_frac", min(1.0, spent["evaluation"] / total), source, basis)

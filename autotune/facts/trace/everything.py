@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotune.facts.sheet import SheetBuilder
 from autotune.facts.trace.details import detail_facts
 from autotune.facts.trace.launch import launch_facts
+from autotune.facts.trace.loss import loss_facts
 from autotune.facts.trace.parts import (
     attention_facts,
     communication_facts,
@@ -37,6 +38,7 @@ def trace_facts(sheet: SheetBuilder, traces: TraceSummary, observation: Observat
     copy_facts(sheet, lead, steps, basis)
     communication_facts(sheet, lead, traces, steps, basis)
     detail_facts(sheet, lead, steps, basis)
+    loss_facts(sheet, lead, steps, basis, observation)
     return _peak(sheet, lead)
 
 

@@ -121,6 +121,12 @@ def memory_facts(sheet: SheetBuilder, lead: RankTrace, basis: str) -> None:
     elif recompute.detected and lead.gpu is not None and lead.gpu.busy_ms:
         share = min(1.0, recompute.gpu_ms / lead.gpu.busy_ms)
         sheet.put("memory.recompute_frac", share, "trace", basis)
+    elif recompute.detected and lead.gpu is None:
+        again = sum(row.cpu_ms for row in lead.regions if row.region == "recompute")
+        # region times nest: the recomputation is part of the backward's
+        spent = sum(row.cpu_ms for row in lead.regions if row.region not in ("recompute", "other"))
+        if spent:
+            sheet.put("memory.recompute_frac", min(1.0, again / spent), "trace", basis + ", CPU time")
     if lead.memory is not None:
         sheet.put("memory.peak_allocated_gib", lead.memory.peak_allocated_gib, "trace", basis)
         sheet.put("memory.peak_reserved_gib", lead.memory.peak_reserved_gib, "trace", basis)
@@ -146,9 +152,13 @@ def communication_facts(
 ) -> None:
     """Collectives, and how much of them nothing hides."""
     comm = lead.communication
-    if lead.gpu is None:
-        return
     source = "trace"
+    if lead.gpu is None:
+        if comm.present:
+            sheet.put(
+                "comm.collectives_per_step", comm.host_calls / steps, source, basis + ", calls on the CPU"
+            )
+        return
     if not comm.present:
         if lead.world_size == 1 or sheet.number("run.world_size") == 1:
             for fact in ("comm.total_ms", "comm.exposed_ms", "comm.exposed_frac", "comm.overlap_frac"):
