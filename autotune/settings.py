@@ -6,15 +6,17 @@ variables. Paths in the file are relative to the file. Unknown keys are refused 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date, time
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from autotune.errors import InputError, Place
-from autotune.records.terms import SEVERITIES
+from autotune.records.terms import LARGEST_NUMBER, SEVERITIES
 
 Kind = Literal["count", "number", "text", "switch", "path", "paths", "texts", "severity"]
 
@@ -61,6 +63,7 @@ KEYS: dict[str, Key] = {
 }
 VERB_TABLES = ("analyze", "apply", "optimize", "report", "verify")
 _SEVERITY_TABLE = "severity"
+_LARGEST = 1_000_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -90,38 +93,65 @@ def load_settings(start: Path) -> Settings:
     """The configuration that holds in a folder. Raises InputError with the line of what is wrong."""
     for folder in (start, *start.parents):
         own, project = folder / "autotune.toml", folder / "pyproject.toml"
-        if own.is_file():
-            return _read(own, _parse(own), prefix="")
-        if project.is_file() and "tool.autotune" in project.read_text(encoding="utf-8", errors="replace"):
-            table = _parse(project).get("tool", {}).get("autotune")
+        if is_there(own):
+            return _read(own, _parse(own, _text(own)), prefix="")
+        if is_there(project) and _may_speak_of_us(text := _text(project)):
+            tool = _parse(project, text).get("tool")
+            table = tool.get("autotune") if isinstance(tool, dict) else None
             if table is not None:
                 return _read(project, table, prefix="tool.autotune")
     return Settings()
 
 
-def _parse(path: Path) -> dict[str, Any]:
-    import tomlkit
-    from tomlkit.exceptions import ParseError
+def is_there(path: Path) -> bool:
+    """Also a link that leads nowhere: the user meant it to be read. A folder of this name is none."""
+    return os.path.lexists(path) and not os.path.isdir(path)
 
+
+def _may_speak_of_us(text: str) -> bool:
+    """Only then is a whole pyproject.toml parsed, and its faults told."""
+    return re.search(r"\btool\b", text) is not None and re.search(r"\bautotune\b", text) is not None
+
+
+def _text(path: Path) -> str:
+    if not os.path.isfile(path):
+        raise InputError("this is no file that can be read", where=str(path), code="config-broken")
+    size = os.path.getsize(path)
+    if size > _LARGEST:
+        what = f"{size:,} bytes are too many for a configuration file (at most {_LARGEST:,})"
+        raise InputError(what, where=str(path), code="config-broken")
     try:
-        return tomlkit.parse(path.read_text(encoding="utf-8")).unwrap()
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as fault:
         raise InputError(
             "not UTF-8 text", where=Place(str(path), byte_offset=fault.start), code="config-broken"
         ) from None
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    import tomlkit
+    from tomlkit.exceptions import ParseError, TOMLKitError
+
+    try:
+        return tomlkit.parse(text).unwrap()
     except ParseError as fault:
+        what = str(fault).partition(" at line")[0].rstrip(".")
+        if "'\\x00'" in what and "\0" not in text:
+            what = "the file ends before the value does"
         raise InputError(
-            f"not valid TOML: {str(fault).partition(' at line')[0]}",
-            where=Place(str(path), fault.line, fault.col),
+            f"not valid TOML: {what}",
+            where=Place(str(path), fault.line, fault.col + 1),
             hint="mend this line",
             code="config-broken",
         ) from None
+    except TOMLKitError as fault:
+        raise InputError(f"not valid TOML: {fault}", where=str(path), code="config-broken") from None
 
 
 def _read(path: Path, table: Any, *, prefix: str) -> Settings:
     if not isinstance(table, dict):
         raise InputError("autotune takes a table of keys", where=str(path), code="config-value-refused")
-    lines = _lines(path, prefix)
+    lines = _lines(_text(path), prefix)
     values: dict[str, Value] = {}
     severity: dict[str, Value] = {}
     for name, value in table.items():
@@ -140,6 +170,12 @@ def _read(path: Path, table: Any, *, prefix: str) -> Settings:
 
 
 def _value(key: str, value: Any, place: Place) -> Any:
+    if key in (*VERB_TABLES, _SEVERITY_TABLE):
+        raise InputError(
+            f"'{key}' is a table, written [{key}], not {_shown(value)}",
+            where=place,
+            code="config-value-refused",
+        )
     if key not in KEYS:
         near = get_close_matches(key.replace("_", "-"), [*KEYS, *VERB_TABLES, _SEVERITY_TABLE], n=1)
         hint = f"did you mean '{near[0]}'?" if near else "autotune config show lists the keys"
@@ -154,25 +190,39 @@ def _checked(key: str, kind: Kind, value: Any, place: Place) -> Any:
     elif kind == "count":
         good = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     elif kind == "number":
-        good = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LARGEST_NUMBER
     elif kind in ("paths", "texts"):
-        good = isinstance(value, list) and all(isinstance(part, str) for part in value)
+        good = isinstance(value, list) and all(
+            isinstance(part, str) and (kind == "texts" or _is_path(part)) for part in value
+        )
+    elif kind == "path":
+        good = isinstance(value, str) and _is_path(value)
     else:
         good = isinstance(value, str) and (kind != "severity" or value in SEVERITIES)
     if not good:
         raise InputError(
-            f"{key} takes {_WANTED[kind]}, not {value!r}", where=place, code="config-value-refused"
+            f"{key} takes {_WANTED[kind]}, not {_shown(value)}", where=place, code="config-value-refused"
         )
     if kind == "path":
         return folder / value
     return [folder / part for part in value] if kind == "paths" else value
 
 
-def _lines(path: Path, prefix: str) -> dict[str, int]:
+def _is_path(text: str) -> bool:
+    return bool(text) and "\0" not in text
+
+
+def _shown(value: Any) -> str:
+    """A value as the file may have it, short enough for a message."""
+    text = str(value) if isinstance(value, date | time) else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _lines(text: str, prefix: str) -> dict[str, int]:
     """Line of each key below the prefix ("steps", "verify.steps"), as far as it is written in plain form."""
     found: dict[str, int] = {}
     table = ""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         header = re.match(r"\s*\[([^\[\]]+)\]\s*(#.*)?$", line)
         if header:
             table = header[1].strip()

@@ -5,10 +5,13 @@ A run is a folder `at-<date>-<time>-<name>`: the prefix keeps it apart from Tens
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -38,7 +41,7 @@ def create_run(runs_dir: Path, name: str) -> Path:
                 continue
             return folder
     except OSError as fault:
-        raise _files_error(fault, runs_dir) from fault
+        raise _files_error(fault, runs_dir, in_runs=True) from fault
     raise FilesError("could not find a free run name", where=str(runs_dir))
 
 
@@ -52,7 +55,7 @@ def list_runs(runs_dir: Path) -> list[Path]:
 
 def find_run(runs_dir: Path, name: str | None) -> Path:
     """The run called `name` (a name, a unique part of it, or a path), or the latest. Raises InputError."""
-    if name and Path(name).is_dir():
+    if name and os.path.isdir(name):  # Path.is_dir raises for a name that is too long
         return Path(name).resolve()
     runs = list_runs(runs_dir)
     if not runs:
@@ -83,17 +86,37 @@ def find_run(runs_dir: Path, name: str | None) -> Path:
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole file or nothing. Raises FilesError."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with replacing(path) as scratch, open(scratch, "w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        if scratch.is_file():
+            os.fsync(out.fileno())  # a pipe or device has none
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A scratch file that becomes `path` when the block ends well, and goes when it does not.
+
+    A link stays a link: its target is replaced. A pipe or device (/dev/null) is no file to replace: the
+    block gets it as it is. Raises FilesError.
+    """
+    target = Path(os.path.realpath(path)) if os.path.islink(path) else path
+    scratch = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(scratch, "w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(scratch, path)
+        if target.exists() and not target.is_file() and not target.is_dir():
+            yield target
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield scratch
+        if target.exists():
+            scratch.chmod(target.stat().st_mode & 0o777)
+        os.replace(scratch, target)
     except OSError as fault:
-        scratch.unlink(missing_ok=True)
-        raise _files_error(fault, path) from fault
+        own = fault.filename in (None, str(scratch), str(target))  # else a file that the block has read
+        raise _files_error(fault, path if own else Path(os.fsdecode(fault.filename))) from fault
+    finally:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
 
 
 def write_record(path: Path, record: Document) -> None:
@@ -106,7 +129,7 @@ def read_record(path: Path, kind: type[D]) -> D:
     from pydantic import ValidationError
 
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         raise InputError(
             "this run has no such record",
@@ -131,10 +154,17 @@ def read_record(path: Path, kind: type[D]) -> D:
     return record
 
 
+def read_file(path: Path) -> bytes:
+    """The bytes of a file. Raises OSError, also for a pipe or device: reading one could take for ever."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "a pipe or device, no file", str(path))
+    return path.read_bytes()
+
+
 def _version_of(data: bytes) -> object:
     try:
         found = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found.get("schema_version") if isinstance(found, dict) else None
 
@@ -163,10 +193,12 @@ def append_json(path: Path, value: dict[str, object]) -> None:
         raise _files_error(fault, path) from fault
 
 
-def _files_error(fault: OSError, path: Path) -> FilesError:
+def _files_error(fault: OSError, path: Path, *, in_runs: bool = False) -> FilesError:
+    in_runs = in_runs or any(part.startswith(_PREFIX) for part in path.parts)
+    elsewhere = "choose another folder with --runs-dir" if in_runs else "choose another place"
     hints = {
-        30: "choose a folder that can be written with --runs-dir",
-        13: "choose a folder that can be written with --runs-dir",
-        28: "free some space, or choose another disk with --runs-dir",
+        errno.EROFS: elsewhere,
+        errno.EACCES: elsewhere,
+        errno.ENOSPC: f"free some space, or {elsewhere}",
     }
     return FilesError(fault.strerror or str(fault), where=str(path), hint=hints.get(fault.errno or 0))

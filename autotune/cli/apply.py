@@ -10,6 +10,7 @@ import click
 from autotune.cli.choices import choice_of, choice_options
 from autotune.cli.common import current_screen, output_options, runs_dir_option
 from autotune.cli.complete import run_names
+from autotune.cli.kinds import PathValue
 from autotune.errors import AutotuneError, InputError
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 @click.option("--template", help="Write a whole training script instead: fsdp2, or a template PATH of yours.")
 @click.option(
     "--environment",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathValue(file_okay=False),
     help="Write the run's packages into this folder: requirements, Dockerfile, source builds.",
 )
 @click.option("--full", is_flag=True, help="Show added modules in full, not only by name.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File for --template.")
+@click.option("-o", "--output", type=PathValue(dir_okay=False), help="File for --template.")
 @choice_options
 @runs_dir_option
 @output_options

@@ -10,6 +10,7 @@ import click
 
 from autotune.cli.common import current_screen
 from autotune.cli.complete import rule_ids
+from autotune.cli.kinds import PathValue
 from autotune.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def choice_options(function: F) -> F:
         click.option("--unsafe", is_flag=True, help="Also changes that a person should review."),
         click.option(
             "--wheelhouse",
-            type=click.Path(path_type=Path, exists=True, file_okay=False),
+            type=PathValue(exists=True, file_okay=False),
             help="Folder of wheels to install packages from, without a network.",
         ),
     ):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from autotune.cli.kinds import NumberValue, PathValue
 from autotune.console import Screen
 from autotune.records.terms import SEVERITIES
 
@@ -48,7 +49,7 @@ def runs_dir_option(function: F) -> F:
     """--runs-dir as `runs_dir`."""
     return click.option(
         "--runs-dir",
-        type=click.Path(path_type=Path, file_okay=False),
+        type=PathValue(file_okay=False),
         default=Path("runs"),
         show_default=True,
         help="Folder that holds the runs.",
@@ -59,7 +60,7 @@ def price_option(function: F) -> F:
     """--price-per-gpu-hour as `price_per_gpu_hour`."""
     return click.option(
         "--price-per-gpu-hour",
-        type=click.FloatRange(min=0),
+        type=NumberValue(min=0),
         help="What one GPU costs an hour, in any currency: the report then tells the job's cost.",
     )(function)
 

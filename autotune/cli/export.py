@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.kinds import PathValue
 
 
 @click.command("export", epilog="Example: autotune export latest --redact")
@@ -14,7 +15,7 @@ from autotune.cli.common import current_screen, output_options, runs_dir_option
 @click.option(
     "--redact", is_flag=True, help="Records only, without paths and arguments: for a report to others."
 )
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The archive to write.")
+@click.option("--out", type=PathValue(dir_okay=False), help="The archive to write.")
 @runs_dir_option
 @output_options
 def command(run_name: str | None, redact: bool, out: Path | None, runs_dir: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import click
@@ -51,8 +52,12 @@ def told(fault: BaseException) -> Told:
         return Told("bad-input", fault.format_message(), Exit.BAD_INPUT)
     if isinstance(fault, click.Abort | KeyboardInterrupt):
         return Told("interrupted", "interrupted", Exit.INTERRUPTED, todo="what was recorded is kept")
+    if isinstance(fault, OSError) and _working_folder_is_gone():
+        return Told(
+            "files", "the working folder does not exist any more", Exit.FILES, todo="cd into one that does"
+        )
     if isinstance(fault, OSError):
-        path = str(fault.filename or "a file")
+        path = os.fsdecode(fault.filename) if isinstance(fault.filename, str | bytes) else None
         todo = "check the folder's rights and free space"
         return Told("files", fault.strerror or str(fault), Exit.FILES, where=path, todo=todo)
     last, kept = _keep_traceback()
@@ -60,22 +65,37 @@ def told(fault: BaseException) -> Told:
     return Told("bug", what, Exit.BUG, where=kept, todo=todo, line=f"{what}; {todo}")
 
 
+def _working_folder_is_gone() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return True
+    return False
+
+
 def tell(fault: Told, *, as_json: bool) -> int:
     """Say it; `as_json` also answers with a document. Returns the exit code."""
-    print(fault.text(), file=sys.stderr, flush=True)
+    with suppress(OSError):
+        print(fault.text(), file=sys.stderr, flush=True)
     if as_json:
         from autotune.records.fault import Fault, FaultReport
 
         report = Fault(
             code=fault.code,
-            what=fault.what,
-            where=fault.where,
-            todo=fault.todo,
+            what=_encodable(fault.what),
+            where=_encodable(fault.where) if fault.where is not None else None,
+            todo=_encodable(fault.todo) if fault.todo is not None else None,
             exit_code=int(fault.exit_code),
-            problems=fault.problems,
+            problems=[_encodable(problem) for problem in fault.problems],
         )
-        print(FaultReport(error=report).model_dump_json(indent=1), flush=True)
+        with suppress(OSError):  # the fault may be that stdout cannot be written to
+            print(FaultReport(error=report).model_dump_json(indent=1), flush=True)
     return int(fault.exit_code)
+
+
+def _encodable(text: str) -> str:
+    """Bytes of a file name that are no text cannot stand in JSON."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
@@ -116,4 +136,19 @@ def _bug_todo(kept: str | None) -> str:
 
 def silence_stdout() -> None:
     """The reader of our answer is gone: what Python still wants to flush goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError, ValueError):  # a stream that is no file has nothing to silence
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def last_words(exit_code: int) -> int:
+    """Flush the answer while a fault of that can still be told. Returns the exit code."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence_stdout()
+    except OSError as fault:
+        silence_stdout()
+        if exit_code == Exit.DONE:
+            reason = fault.strerror or str(fault)
+            return tell(Told("files", f"the answer cannot be written: {reason}", Exit.FILES), as_json=False)
+    return exit_code

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import click
 
 from autotune.cli.common import current_screen, output_options
+from autotune.cli.kinds import NumberValue, PathValue
 from autotune.errors import InputError
 
 _EXAMPLE = (
@@ -34,8 +35,8 @@ _EXAMPLE = (
     help="Examples to an optimizer step, all ranks together.",
 )
 @click.option("--row-tokens", type=click.IntRange(min=8), help="Token budget of a packed row.")
-@click.option("--learning-rate", type=float, help="Peak learning rate.")
-@click.option("--epochs", type=float, help="Passes over the data.")
+@click.option("--learning-rate", type=NumberValue(), help="Peak learning rate.")
+@click.option("--epochs", type=NumberValue(), help="Passes over the data.")
 @click.option("--max-steps", type=click.IntRange(min=1), help="Optimizer steps instead of epochs.")
 @click.option(
     "--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks of one node."
@@ -57,7 +58,7 @@ _EXAMPLE = (
 )
 @click.option("--fields", is_flag=True, help="List every setting of --set and leave.")
 @click.option("--template", default="fsdp2", show_default=True, help="A template of your own: PATH.j2.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File to write.")
+@click.option("-o", "--output", type=PathValue(dir_okay=False), help="File to write.")
 @output_options
 def command(
     model: str | None,

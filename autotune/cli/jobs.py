@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from autotune.cli.complete import rule_ids
+from autotune.cli.kinds import NumberValue, PathValue
 from autotune.console import Screen
 from autotune.errors import AutotuneError, InputError, InterruptedRunError
 from autotune.version import __version__
@@ -28,13 +29,13 @@ def job_options(function: F) -> F:
         click.option(
             "--allow-write",
             multiple=True,
-            type=click.Path(path_type=Path),
+            type=PathValue(),
             help="Let observed runs write here (repeatable).",
         ),
         click.option("--steps", type=click.IntRange(3, 10_000), help="Unprofiled steps to time."),
         click.option(
             "--first-step-timeout",
-            type=click.FloatRange(min=1),
+            type=NumberValue(min=1),
             default=900.0,
             show_default=True,
             help="Seconds to wait for the first training step.",
@@ -43,7 +44,7 @@ def job_options(function: F) -> F:
             "--rules",
             "rule_dirs",
             multiple=True,
-            type=click.Path(path_type=Path, exists=True, file_okay=False),
+            type=PathValue(exists=True, file_okay=False),
             help="A folder of your own rules (repeatable).",
         ),
         click.option(

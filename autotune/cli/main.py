@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.cli.faults import asks_for_json, silence_stdout, tell, told
+from autotune.cli.faults import asks_for_json, last_words, silence_stdout, tell, told
 from autotune.cli.groups import SuggestingGroup
 from autotune.errors import Exit, InputError
 from autotune.version import __version__
@@ -89,7 +90,7 @@ def _apply_settings(ctx: click.Context) -> None:
     """Values of the configuration file become the defaults of the verb's options."""
     folder = Path.cwd()
     if not any(
-        (place / name).is_file()
+        os.path.lexists(place / name)
         for place in (folder, *folder.parents)
         for name in ("autotune.toml", "pyproject.toml")
     ):
@@ -136,6 +137,10 @@ def _check_values(ctx: click.Context, verb: str, settings: Settings) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line; returns the exit code and never raises."""
+    return last_words(_run(arguments))
+
+
+def _run(arguments: list[str]) -> int:
     state: dict[str, Any] = {
         "arguments": arguments
     }  # later also the verb's screen, once its options were read
@@ -143,7 +148,7 @@ def run(arguments: list[str]) -> int:
         outcome = cli.main(args=arguments, prog_name="autotune", standalone_mode=False, obj=state)
     except click.exceptions.Exit as leave:
         return int(leave.exit_code)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # click leaves so when the reader of a pipe has gone
         silence_stdout()
         return int(Exit.DONE)
     except (Exception, KeyboardInterrupt) as fault:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
+from autotune.cli.kinds import PathValue
 from autotune.errors import InputError
 
 
 @click.command("mcp", epilog="Example: autotune mcp --root ~/projects")
 @click.option(
     "--root",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=PathValue(exists=True, file_okay=False),
     default=Path("."),
     show_default=True,
     help="Jobs start only in folders below this one.",

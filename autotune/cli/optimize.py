@@ -11,6 +11,7 @@ from autotune.cli.analyze import observe_and_diagnose
 from autotune.cli.choices import choice_of, choice_options
 from autotune.cli.common import current_screen, output_options, price_option, runs_dir_option
 from autotune.cli.jobs import job_options, require_command, rule_sources, set_fault, set_state
+from autotune.cli.kinds import NumberValue
 from autotune.cli.launcher import launcher_of, launcher_options
 from autotune.errors import AutotuneError, Exit, InputError
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 @click.option("--resume", "resume", metavar="RUN", help="Go on with an interrupted run; nothing is repeated.")
 @click.option("--max-trials", type=click.IntRange(min=1), help="Trials at most.")
-@click.option("--max-minutes", type=click.FloatRange(min=0.1), help="Minutes at most.")
+@click.option("--max-minutes", type=NumberValue(min=0.1), help="Minutes at most.")
 @click.option("--min-pairs", type=click.IntRange(2, 50), default=2, show_default=True, help="Pairs at least.")
 @click.option("--max-pairs", type=click.IntRange(2, 50), default=5, show_default=True, help="Pairs at most.")
 @click.option(
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Steps whose training is compared.",
 )
-@click.option("--min-gain", type=click.FloatRange(0, 100), default=3.0, show_default=True, help="Percent.")
+@click.option("--min-gain", type=NumberValue(0, 100), default=3.0, show_default=True, help="Percent.")
 @price_option
 @launcher_options
 @choice_options
@@ -103,7 +104,13 @@ def command(
         folder, found = observe_and_diagnose(
             runs_dir, command_line, watch_options, rules, screen, wheelhouse=wheelhouse
         )
-    assert found.observation is not None
+    if found.observation is None:
+        raise InputError(
+            "this run comes from saved traces: there is no job to rerun",
+            where=folder.name,
+            hint="start from the job: autotune optimize -- COMMAND",
+            code="run-without-job",
+        )
     record = read_record(folder / "run.json", RunRecord)
     screen.answer(render_diagnosis(found.diagnosis, price_per_gpu_hour=price_per_gpu_hour) + "\n")
     options = LoopOptions(

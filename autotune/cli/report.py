@@ -10,6 +10,7 @@ import click
 
 from autotune.cli.common import current_screen, fails_on, output_options, price_option, runs_dir_option
 from autotune.cli.complete import run_names
+from autotune.cli.kinds import PathValue
 from autotune.errors import Exit, InputError
 from autotune.records.terms import SEVERITIES
 
@@ -30,7 +31,7 @@ def _file_options(function: F) -> F:
     for name, means in reversed(_FILES.items()):
         function = click.option(
             f"--{name}",
-            type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+            type=PathValue(dir_okay=False, allow_dash=True),
             metavar="FILE",
             help=f"{means} '-' is stdout.",
         )(function)
@@ -44,7 +45,7 @@ def _file_options(function: F) -> F:
 @click.option(
     "--html",
     "html_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PathValue(dir_okay=False),
     metavar="FILE",
     help="One self-contained HTML page that loads nothing (extra: report).",
 )

@@ -10,6 +10,7 @@ import click
 from autotune.cli.common import current_screen, output_options, runs_dir_option
 from autotune.cli.complete import rule_ids
 from autotune.cli.groups import SuggestingGroup
+from autotune.cli.kinds import PathValue
 from autotune.errors import Exit, InputError
 
 if TYPE_CHECKING:
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 _PACKS = click.option(
     "--rules",
     "rule_dirs",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathValue(file_okay=False),
     multiple=True,
     help="A folder of your own rules (repeatable).",
 )
-_FOLDERS = click.argument("folders", nargs=-1, type=click.Path(path_type=Path, exists=True, file_okay=False))
+_FOLDERS = click.argument("folders", nargs=-1, type=PathValue(exists=True, file_okay=False))
 
 
 @click.group(
@@ -187,7 +188,7 @@ def test_rules(ctx: click.Context, folders: tuple[Path, ...]) -> None:
 )
 @click.option(
     "--into",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathValue(file_okay=False),
     default=Path("rules"),
     show_default=True,
     help="Folder of your rules.",
@@ -234,7 +235,7 @@ def schema() -> None:
 
 
 @command.command(hidden=True)
-@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folder", type=PathValue(exists=True, file_okay=False))
 def pages(folder: Path) -> None:
     """Write the generated documentation pages into FOLDER."""
     from autotune.cli.pages import commands_page

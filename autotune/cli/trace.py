@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from autotune.cli.common import current_screen, output_options
+from autotune.cli.kinds import PathValue
 from autotune.console import Screen
 
 
@@ -17,7 +18,7 @@ from autotune.console import Screen
 )
 @click.option(
     "--parquet",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=PathValue(file_okay=False),
     metavar="DIRECTORY",
     help="Also write the events as tables, host.parquet and gpu.parquet, one folder per file of several.",
 )

@@ -12,6 +12,7 @@ import click
 from autotune.cli.choices import choice_of, choice_options
 from autotune.cli.common import current_screen, output_options, price_option, runs_dir_option
 from autotune.cli.complete import run_names
+from autotune.cli.kinds import NumberValue
 from autotune.cli.launcher import launcher_of, launcher_options
 from autotune.errors import Exit
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Steps whose training is compared.",
 )
-@click.option("--max-minutes", type=click.FloatRange(min=0.1), help="Stop after this many minutes.")
+@click.option("--max-minutes", type=NumberValue(min=0.1), help="Stop after this many minutes.")
 @click.option("--self-check", is_flag=True, help="Compare the job with itself: the noise of this machine.")
 @click.option("--recompute", is_flag=True, help="Judge the verdicts of RUN again from their recorded steps.")
 @launcher_options

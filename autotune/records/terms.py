@@ -15,3 +15,6 @@ Surface = Literal["flag", "config", "call-site", "env-var", "package", "shim", "
 Tier = Literal["bitwise", "numeric", "token-exact", "statistical"]
 
 Applicability = Literal["safe", "review", "advice"]
+
+# An option's number may not be larger: inf is no budget, and a product of larger ones may become inf.
+LARGEST_NUMBER = 1e15

@@ -6,11 +6,12 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from autotune.errors import FilesError
+from autotune.errors import InputError
+from autotune.store import read_file, replacing
 
 # A redacted archive holds records only: of these every string can be gone through.
 _RECORDS = (
@@ -29,20 +30,18 @@ _GONE, _ARGUMENT = "<path>", "<argument>"
 def pack(run: Path, target: Path, *, redact: bool) -> int:
     """Write `target` (.tar.gz) and return how many files it holds. Raises FilesError."""
     count = 0
-    try:
-        with tarfile.open(target, "w:gz") as archive:
-            for name, data in _redacted(run) if redact else _whole(run):
-                entry = tarfile.TarInfo(f"{run.name}/{name}")
-                entry.size = len(data)
-                archive.addfile(entry, io.BytesIO(data))
-                count += 1
-    except OSError as fault:
-        raise FilesError(fault.strerror or str(fault), where=str(target)) from fault
+    paths = [] if redact else sorted(run.rglob("*"))  # listed before the archive, which may lie in the run
+    with replacing(target) as scratch, tarfile.open(scratch, "w:gz") as archive:
+        for name, data in _redacted(run) if redact else _whole(run, paths):
+            entry = tarfile.TarInfo(f"{run.name}/{name}")
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+            count += 1
     return count
 
 
-def _whole(run: Path) -> Iterator[tuple[str, bytes]]:
-    for path in sorted(run.rglob("*")):
+def _whole(run: Path, paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
+    for path in paths:
         name = path.relative_to(run)
         if path.is_file() and not path.is_symlink() and not _LEFT_OUT & set(name.parts):
             yield name.as_posix(), path.read_bytes()
@@ -51,7 +50,15 @@ def _whole(run: Path) -> Iterator[tuple[str, bytes]]:
 def _redacted(run: Path) -> Iterator[tuple[str, bytes]]:
     for pattern in _RECORDS:
         for path in sorted(run.glob(pattern)):
-            value = json.loads(path.read_text(encoding="utf-8"))
+            try:
+                value = json.loads(read_file(path))
+            except (ValueError, RecursionError):
+                raise InputError(
+                    "this record is damaged, so what it holds cannot be gone through",
+                    where=str(path),
+                    hint="move it away, or export without --redact",
+                    code="record-broken",
+                ) from None
             text = json.dumps(redacted(value), indent=1)
             yield path.relative_to(run).as_posix(), text.encode()
 

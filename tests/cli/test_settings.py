@@ -32,6 +32,33 @@ def test_the_nearest_file_upward_holds(tmp_path: Path) -> None:
     assert load_settings(inner / "b").values["steps"].value == 9, "autotune.toml stands before pyproject.toml"
 
 
+def test_a_byte_order_mark_is_no_key(tmp_path: Path) -> None:
+    _write(tmp_path, "\ufeffsteps = 5\n")
+    assert load_settings(tmp_path).values["steps"].value == 5
+
+
+@pytest.mark.parametrize("text", ["[tool]\nautotune = {steps = 7}\n", "[ tool . autotune ]\nsteps = 7\n"])
+def test_the_table_is_found_however_it_is_written(tmp_path: Path, text: str) -> None:
+    _write(tmp_path, text, "pyproject.toml")
+    assert load_settings(tmp_path).values["steps"].value == 7
+
+
+@pytest.mark.parametrize("text", ["tool = 5  # autotune\n", "tool = []  # autotune\n"])
+def test_a_tool_that_is_no_table_is_none_of_ours(tmp_path: Path, text: str) -> None:
+    _write(tmp_path, text, "pyproject.toml")
+    assert load_settings(tmp_path).values == {}
+
+
+def test_what_cannot_be_a_configuration_is_refused_and_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "autotune.toml").symlink_to("nowhere")
+    with pytest.raises(InputError, match="no file that can be read"):
+        load_settings(tmp_path)
+    (tmp_path / "autotune.toml").unlink()
+    _write(tmp_path, "#" * 1_000_001)
+    with pytest.raises(InputError, match="too many"):
+        load_settings(tmp_path)
+
+
 def test_a_pyproject_of_others_is_passed_over(tmp_path: Path) -> None:
     _write(tmp_path, "steps = 5\n")
     inner = _write(tmp_path / "a", "[project]\nname = 'x'  # not tool.autotune\n", "pyproject.toml")
@@ -52,6 +79,11 @@ def test_a_pyproject_of_others_is_passed_over(tmp_path: Path) -> None:
         ("[verfy]\nmin-pairs = 1\n", 1, "did you mean 'verify'"),
         ("[severity]\n'data/x' = 'huge'\n", 2, "severity of data/x takes one of"),
         ("steps = 5\nx = [\n", 2, "not valid TOML"),
+        ("steps = 5\nx =", 2, "the file ends before the value does"),
+        ("verify = 1\n", 1, "'verify' is a table, written [verify]"),
+        ("max-minutes = inf\n", 1, "max-minutes takes a number"),
+        ("runs-dir = ''\n", 1, "runs-dir takes a path"),
+        ('rules = ["a\\u0000"]\n', 1, "rules takes a list of paths"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
