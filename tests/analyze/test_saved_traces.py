@@ -52,7 +52,7 @@ def test_exposed_all_reduce_trace_names_it_and_says_what_one_rank_cannot_tell(
     answer = _diagnose("mi300x_8rank_resnet_actckpt_rank0", tmp_path, capsys)
     rules = _rules(answer)
     assert rules[0] == "comm/exposed-collectives"
-    assert "unknown from one rank" in answer["findings"][0]["message"]
+    assert "unknown without traces of all ranks" in answer["findings"][0]["message"]
     assert not [r for r in rules if r.startswith(("kernels/", "launch/", "batching/"))]
 
 
