@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from dataclasses import dataclass, field
@@ -14,6 +15,20 @@ if TYPE_CHECKING:
     from autotune.records.base import Document
 
 _PLAIN_INTERVAL_S = 10.0
+_LAYOUT = "\n\t\u200c\u200d\u00a0"
+# In JSON they stand in strings only, where the escape means the same: C1 controls and text direction.
+_DECEPTIVE = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: foreign names may hold escape sequences, text direction or lone surrogates."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in _LAYOUT else "\ufffd" for c in text)
+
+
+def _harmless(text: str) -> str:
+    return _DECEPTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 @dataclass
@@ -31,13 +46,13 @@ class Screen:
         """Print part of the answer (nothing with --json: the document is the answer)."""
         if not self.as_json:
             self._end_status()
-            print(text)
+            print(printable(text))
 
     def document(self, record: Document) -> None:
         """Print the answer of --json."""
         self._end_status()
         self.answered = True
-        print(record.model_dump_json(indent=1))
+        print(_harmless(record.json_text()))
 
     def json_value(self, value: object) -> None:
         """Print a plain JSON value that carries its own schema_version."""
@@ -49,15 +64,16 @@ class Screen:
         """A line about what is happening, on stderr."""
         if not self.quiet:
             self._end_status()
-            print(text, file=sys.stderr, flush=True)
+            print(printable(text), file=sys.stderr, flush=True)
 
     def error(self, text: str) -> None:
         """The one line of a fault, on stderr, also when quiet."""
         self._end_status()
-        print(f"autotune: {text}", file=sys.stderr, flush=True)
+        print(f"autotune: {printable(text)}", file=sys.stderr, flush=True)
 
     def status(self, text: str, *, new_phase: bool = False) -> None:
         """Progress: rewritten in place on a terminal; a plain line every ten seconds elsewhere."""
+        text = printable(text)
         if self.quiet or text == self._last_status:
             return
         now = time.monotonic()

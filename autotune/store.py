@@ -121,7 +121,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def write_record(path: Path, record: Document) -> None:
     """Write a record as JSON, atomically. Raises FilesError."""
-    write_text(path, record.model_dump_json(indent=1) + "\n")
+    write_text(path, record.json_text() + "\n")
 
 
 def read_record(path: Path, kind: type[D]) -> D:

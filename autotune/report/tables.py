@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from autotune.console import printable
 from autotune.records.trace import DiffRow, RankTrace, TraceDiff, TraceSummary
 
 _WIDTH = 80
@@ -106,7 +107,12 @@ def _leading(table: list[DiffRow], rows: int) -> list[DiffRow]:
 
 def _short(name: str, width: int) -> str:
     """The telling part of a kernel name: no return type, no arguments, shortened in the middle."""
-    text = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("at::native::", "")
+    text = (
+        " ".join(printable(name[:4096]).split())
+        .removeprefix("void ")
+        .replace("(anonymous namespace)::", "")
+        .replace("at::native::", "")
+    )
     text = text.split("(", 1)[0] if "<" not in text.split("(", 1)[0] else text
     return text if len(text) <= width else f"{text[: width - 12]}...{text[-9:]}"
 

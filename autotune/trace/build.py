@@ -25,7 +25,7 @@ from autotune.trace.columns import (
     Trace,
 )
 from autotune.trace.decode import NO_RAW, Event, raw_value
-from autotune.trace.times import nanosecond_unit, text_to_ns, to_ns
+from autotune.trace.times import LIMIT_NS, nanosecond_unit, text_to_ns, to_ns
 
 _HOST_TYPES: tuple[Any, ...] = (
     np.int64, np.int64, np.int32, np.int8, np.int32, np.int64, np.int32, np.int8, np.int32,
@@ -158,6 +158,8 @@ class TraceBuilder:
             ts, bad_ts = text_to_ns(ts_text, in_ns=self._in_ns)
             dur, bad_dur = text_to_ns([text or b"-1" for text in dur_text], in_ns=self._in_ns)
             self.repairs["unreadable_time"] += bad_ts + bad_dur
+        if ts.size and max(-int(ts.min()), int(ts.max())) > LIMIT_NS - 1_000:
+            self.repairs["clipped_time"] += int((np.abs(ts) > LIMIT_NS - 1_000).sum())
         return ts, dur
 
     def _name_ids(self, events: list[Event], rows: Iterable[int]) -> list[int]:
@@ -403,7 +405,7 @@ def _stream(event: Event) -> int:
 
 
 def _whole(value: Any) -> int | None:
-    if isinstance(value, str) and value.isdigit():
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 

@@ -23,6 +23,7 @@ class Cleaning:
     over_long: int
     same_stream_overlaps: int
     overlap_ns: int
+    repeated: int  # GPU operations equal to the one before them in stream, name, start and length
 
 
 def clean_times(trace: Trace) -> Cleaning:
@@ -34,8 +35,7 @@ def clean_times(trace: Trace) -> Cleaning:
         table.dur[below] = 0
     over_long = _cut_over_long(trace)
     _sort_gpu(trace.gpu)
-    overlaps, overlap_ns = _stream_overlaps(trace.gpu)
-    return Cleaning(negative, over_long, overlaps, overlap_ns)
+    return Cleaning(negative, over_long, *_stream_overlaps(trace.gpu))
 
 
 def _cut_over_long(trace: Trace) -> int:
@@ -68,10 +68,10 @@ def _sort_gpu(gpu: GpuTable) -> None:
         setattr(gpu, column, getattr(gpu, column)[order])
 
 
-def _stream_overlaps(gpu: GpuTable) -> tuple[int, int]:
-    """Operations of one stream that run into the next one, by more than rounding, and for how long."""
+def _stream_overlaps(gpu: GpuTable) -> tuple[int, int, int]:
+    """Operations of one stream that run into the next one, by more than rounding, for how long; repeats."""
     if len(gpu) < 2:
-        return 0, 0
+        return 0, 0, 0
     order = np.lexsort((gpu.ts, gpu.stream, gpu.device))
     same = (gpu.stream[order][1:] == gpu.stream[order][:-1]) & (
         gpu.device[order][1:] == gpu.device[order][:-1]
@@ -79,4 +79,7 @@ def _stream_overlaps(gpu: GpuTable) -> tuple[int, int]:
     ends = (gpu.ts + gpu.dur)[order][:-1]
     over = np.where(same, ends - gpu.ts[order][1:], 0)
     late = over > 1_000
-    return int(late.sum()), int(over[late].sum())
+    repeated = same & (over > 0)
+    for column in (gpu.ts, gpu.dur, gpu.name):
+        repeated &= column[order][1:] == column[order][:-1]
+    return int(late.sum()), int(over[late].sum()), int(repeated.sum())

@@ -100,22 +100,21 @@ def streams(context: Context) -> list[StreamFacts]:
     gpu = context.trace.gpu
     copies = [context.class_names.index(name) for name in (MEMCPY, MEMSET)]
     result = []
-    pairs = {(d, s) for d in np.unique(gpu.device).tolist() for s in np.unique(gpu.stream).tolist()}
-    for device, stream in sorted(pairs):
-        rows = (gpu.device == device) & (gpu.stream == stream)
-        if not rows.any():
-            continue
+    order = np.lexsort((gpu.stream, gpu.device))  # stable: rows of one stream stay in order of time
+    device, stream = gpu.device[order], gpu.stream[order]
+    bounds = np.flatnonzero((device[1:] != device[:-1]) | (stream[1:] != stream[:-1])) + 1
+    for rows in np.split(order, bounds) if len(gpu) else []:
         times = np.bincount(
             context.gpu_class[rows], weights=gpu.dur[rows], minlength=len(context.class_names)
         ).astype(np.float64)
         result.append(
             StreamFacts.model_validate(
                 {
-                    "device": int(device),
-                    "stream": int(stream),
+                    "device": int(gpu.device[rows[0]]),
+                    "stream": int(gpu.stream[rows[0]]),
                     "role": _role(context, times, copies),
-                    "operations": int(rows.sum()),
-                    "busy_ms": context.busy(rows).total / 1e6,
+                    "operations": rows.size,
+                    "busy_ms": union(gpu.ts[rows], context.gpu_end[rows]).total / 1e6,
                     "top_class": context.class_names[int(np.argmax(times))],
                 }
             )

@@ -22,6 +22,7 @@ from autotune.trace.columns import GPU_CATEGORIES, HOST_CATEGORIES, Trace
 from autotune.trace.structure import cut
 
 _HEADER_LIMIT = 256 << 20
+_ELEMENT_LIMIT = 64 << 20
 _WHITE = b" \t\r\n"
 _KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _CLOSING_TRIES = 200
@@ -75,6 +76,18 @@ class Reader:
         self.buffer = self.buffer + block if self.buffer else block
         return True
 
+    def _grow(self) -> bool:
+        """Double the buffer, so that scanning it again stays linear in all; False at the end of the file."""
+        wanted = max(2 * len(self.buffer), 1)
+        if wanted > 2 * _ELEMENT_LIMIT:
+            raise self._fail(
+                f"not a trace: one entry of traceEvents is longer than {_ELEMENT_LIMIT >> 20} MiB", 0
+            )
+        grown = False
+        while len(self.buffer) < wanted and self._more():
+            grown = True
+        return grown
+
     def _take(self, count: int) -> None:
         self.buffer = self.buffer[count:]
         self.offset += count
@@ -124,8 +137,9 @@ class Reader:
                 raise self._cut_short("truncated before the first event", at, hint) from None
             raise self._fail(f"broken JSON ({reason})", at, hint) from None
         keys = ", ".join(sorted(map(str, value))[:6]) if isinstance(value, dict) else type(value).__name__
+        without = "whose traceEvents is no list" if "traceEvents" in keys else "without traceEvents"
         raise self._foreign(
-            f"not a trace: valid JSON without traceEvents (found {keys or 'an empty object'})",
+            f"not a trace: valid JSON {without} (found {keys or 'an empty object'})",
             "pass the JSON that prof.export_chrome_trace() writes",
         )
 
@@ -143,7 +157,7 @@ class Reader:
             if end is not None and self._decode_fast(self.buffer[:end]):
                 self._take(end)
                 self._more()
-            elif self._more():
+            elif self._grow():
                 if not self._slow():
                     break
             elif self._ends_here() or not self._slow():
@@ -208,7 +222,7 @@ class Reader:
         if end is None:
             if found.commas.size:
                 end = int(found.commas[-1])
-            elif self._more():
+            elif self._grow():
                 return True
             else:
                 raise self._truncated(len(self.buffer))
@@ -239,15 +253,23 @@ class Reader:
             rest = tail.strip(_WHITE)
             after = self._metadata(b'{"traceEvents":null' + rest)
             if after is None:
+                self._refuse_second(rest)
                 at, hint = len(self.buffer), "copy the file again, or record the trace again"
                 if not rest.endswith(b"}"):
                     raise self._cut_short("truncated after the last event", at, hint)
                 raise self._fail("broken JSON after the last event", at, hint)
             metadata.update(after)
+        elif tail.strip(_WHITE):
+            self._refuse_second(tail)
+            raise self._fail("text after the end of the events", 0, "copy the file again")
         metadata.pop("traceEvents", None)
         trace = self.builder.finish(metadata, self.offset + len(self.buffer))
         self._refuse_useless(trace)
         return trace
+
+    def _refuse_second(self, rest: bytes) -> None:
+        if _KEY.search(rest) or re.match(rb"\s*\[\s*\{", rest):
+            raise self._fail("several traces in one file", 0, "pass each as a file of its own")
 
     def _metadata(self, text: bytes) -> dict[str, Any] | None:
         """Top-level keys around the events; repairs are counted."""
@@ -265,7 +287,9 @@ class Reader:
         if known:
             return
         if trace.event_count == 0:
-            raise InputError("the trace holds no events", where=str(self.path), code="trace-empty")
+            lost = sum(trace.repairs[code] for code in ("not_an_object", "unreadable_time"))
+            why = f": none of its {lost:,} entries is an event with a readable time" if lost else ""
+            raise InputError(f"the trace holds no events{why}", where=str(self.path), code="trace-empty")
         seen = Counter(category or "none" for _, category in trace.counts)
         raise InputError(
             f"not a torch.profiler trace: none of its {trace.event_count:,} events is a profiler event "

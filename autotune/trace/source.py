@@ -6,6 +6,7 @@ that is where a reader of the error will look.
 
 from __future__ import annotations
 
+import stat
 import zlib
 from collections.abc import Iterator
 from importlib import import_module
@@ -56,6 +57,13 @@ def _open_raw(path: Path) -> IO[bytes]:
                 "a folder, not a trace file",
                 where=str(path),
                 hint="name the files in it",
+                code="trace-missing",
+            )
+        if not stat.S_ISREG(path.stat().st_mode):  # it is read more than once, and a pipe may never speak
+            raise InputError(
+                "not a regular file (a pipe or a device)",
+                where=str(path),
+                hint="save the trace to a file first",
                 code="trace-missing",
             )
         return path.open("rb", buffering=0)

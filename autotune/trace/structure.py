@@ -39,17 +39,13 @@ def string_mask(data: bytes) -> npt.NDArray[np.bool_]:
 
 def _escaped(text: npt.NDArray[np.uint8], quotes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Whether each quote is preceded by an odd number of backslashes."""
-    escaped = np.zeros(quotes.size, dtype=bool)
-    at = quotes - 1
-    run = np.zeros(quotes.size, dtype=np.int64)
-    live = np.arange(quotes.size)
-    while live.size:
-        live = live[at[live] >= 0]
-        live = live[text[at[live]] == _BACKSLASH]
-        run[live] += 1
-        at[live] -= 1
-    escaped[:] = run % 2 == 1
-    return escaped
+    slashes = np.flatnonzero(text == _BACKSLASH)
+    first = np.append(True, np.diff(slashes) > 1)  # of a run of backslashes
+    starts = slashes[first][np.cumsum(first) - 1]  # where each backslash's run begins
+    before = np.searchsorted(slashes, quotes) - 1  # the last backslash left of each quote
+    near = np.maximum(before, 0)
+    touches = (before >= 0) & (slashes[near] == quotes - 1)
+    return np.asarray(touches & ((quotes - starts[near]) % 2 == 1))
 
 
 def cut(data: bytes) -> Cut:

@@ -12,6 +12,7 @@ from autotune.records.trace_comm import Communication
 from autotune.records.trace_time import GpuTime, LaunchFacts, Steps
 from autotune.trace.columns import Gpu, Host
 from autotune.trace.context import LAUNCH, Context
+from autotune.trace.plausible import implausible
 from autotune.trace.regions import Regions
 
 _REPAIRS = {
@@ -22,8 +23,9 @@ _REPAIRS = {
     "odd_field_types": "events had fields of an unexpected type",
     "not_an_object": "entries of traceEvents were no events and were skipped",
     "unreadable_time": "events without a readable time were skipped",
+    "clipped_time": "times beyond 73 years were cut",
 }
-_LOST = ("not_an_object", "unreadable_time")
+_LOST = ("not_an_object", "unreadable_time", "clipped_time")
 _STEP_SOURCES = {
     "optimizer_annotation": "taken from optimizer annotations",
     "optimizer_ops": "taken from optimizer ops",
@@ -56,6 +58,7 @@ def judge(item: Judged) -> Validity:
         _overhead,
         _inflation,
         _clock,
+        _times,
         _collectives,
     )
     warnings = [warning for check in checks for warning in check(item)]
@@ -250,6 +253,10 @@ def _clock(item: Judged) -> Iterator[TraceWarning]:
         yield make("nesting_disorder", f"{cut:,} CPU events outlive the event around them; cut to fit")
 
 
+def _times(item: Judged) -> Iterator[TraceWarning]:
+    yield from implausible(item.context)
+
+
 def _collectives(item: Judged) -> Iterator[TraceWarning]:
     found = item.communication
     if found.host_ops > 5 and not found.kernels and item.context.has_gpu:
@@ -259,16 +266,3 @@ def _collectives(item: Judged) -> Iterator[TraceWarning]:
         )
     if found.kernels and not any(row.elements_in for row in found.collectives):
         yield _info("no_collective_arguments", "collectives carry no sizes: bytes and bandwidth are unknown")
-
-
-_CHECKS = (
-    _reading,
-    _gpu_records,
-    _sampled,
-    _steps,
-    _training,
-    _overhead,
-    _inflation,
-    _clock,
-    _collectives,
-)

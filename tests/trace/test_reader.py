@@ -239,7 +239,7 @@ def test_truncated_files_are_refused_with_their_place(cut: float, kind: str, tmp
             "profiler event",
         ),
         (b'{"note": "\\"traceEvents\\": ["}', "without traceEvents"),
-        (b'{"traceEvents": {"a": 1}}', "without traceEvents"),
+        (b'{"traceEvents": {"a": 1}}', "traceEvents is no list"),
         (b'{"traceEvents": [{"ph": "X" "cat": "kernel"}]}', "broken JSON"),
         (b'{"traceEvents": [{"ph": "X", "cat": "kernel"}] "x": 1}', "after the last event"),
         ("{}".encode("utf-16"), "UTF-16"),
