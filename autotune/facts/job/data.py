@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from statistics import median
 
 from autotune.facts.sheet import SheetBuilder
@@ -58,6 +59,27 @@ def data_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> Non
     _loader_facts(sheet, observation, basis)
 
 
+_LATE_FRAC = 0.05  # of a step; below it the trace tells better who is late
+
+
+def _late_rank(sheet: SheetBuilder, observation: Observation, timed: set[int]) -> None:
+    """A rank that waits for its data longer than the usual rank: all others wait for it in every step."""
+    if len(observation.ranks) < 2:
+        return
+    skews, last = [], Counter[int]()
+    for index, entries in steps_by_index(observation).items():
+        waits = sorted((s.loader_wait_ms or 0.0, rank.rank) for rank, s in entries)
+        late_ms = waits[-1][0] - waits[(len(waits) - 1) // 2][0]
+        rest_ms = max(s.duration_ms for _, s in entries) - late_ms
+        if index in timed and rest_ms > 0:
+            skews.append(late_ms / rest_ms)
+            last[waits[-1][1]] += 1
+    if skews and median(skews) >= _LATE_FRAC:
+        how = f"{len(skews)} steps of {len(observation.ranks)} ranks"
+        sheet.put("comm.rank_skew_frac", median(skews), "probe, waits for batches on each rank", how)
+        sheet.put("comm.slowest_rank", last.most_common(1)[0][0], "probe, waits for batches", how)
+
+
 def _loader_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> None:
     times = step_times(observation)
     waits, shares = [], []
@@ -68,6 +90,7 @@ def _loader_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> 
         if known:
             waits.append(max(step.loader_wait_ms or 0.0 for step in known))
             shares.append(max((step.loader_wait_ms or 0.0) / step.duration_ms for step in known))
+    _late_rank(sheet, observation, set(times.indices))
     over = f"{len(waits)} steps, slowest of {basis}"
     sheet.put("data.loader_wait_ms", median(waits) if waits else None, "probe, DataLoader", over)
     sheet.put(

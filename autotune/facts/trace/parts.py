@@ -186,8 +186,9 @@ def communication_facts(
             "comm.slowest_rank", traces.cross_rank.late_rank, "traces of all ranks", why="no rank is late"
         )
         loads = sorted(load.compute_ms for load in traces.cross_rank.ranks)
-        if loads and loads[len(loads) // 2]:
-            skew = loads[-1] / loads[len(loads) // 2] - 1.0
+        usual = loads[(len(loads) - 1) // 2] if loads else 0.0  # of two ranks the faster one
+        if usual:
+            skew = loads[-1] / usual - 1.0
             sheet.put("comm.rank_skew_frac", skew, "traces of all ranks", f"{len(loads)} ranks")
 
 
