@@ -178,7 +178,7 @@ def _value(key: str, value: Any, place: Place) -> Any:
         )
     if key not in KEYS:
         near = get_close_matches(key.replace("_", "-"), [*KEYS, *VERB_TABLES, _SEVERITY_TABLE], n=1)
-        hint = f"did you mean '{near[0]}'?" if near else "autotune config show lists the keys"
+        hint = f"did you mean '{near[0]}'?" if near else f"the keys are {', '.join(KEYS)}"
         raise InputError(f"there is no key '{key}'", where=place, hint=hint, code="config-key-unknown")
     return _checked(key, KEYS[key].kind, value, place)
 

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 import click
 
@@ -45,7 +46,7 @@ def told(fault: BaseException) -> Told:
         return Told(fault.code, fault.what, fault.exit_code, where, fault.hint, problems, line)
     if isinstance(fault, click.UsageError):
         todo = f"{fault.ctx.command_path} --help" if fault.ctx else "autotune --help"
-        what = fault.format_message().rstrip(".")
+        what = _unknown_option(fault) or fault.format_message().rstrip(".")
         line = f"{what} ({todo})" if fault.ctx else what
         return Told(_usage_code(fault), what, Exit.BAD_INPUT, todo=todo, line=line)
     if isinstance(fault, click.ClickException):
@@ -63,6 +64,14 @@ def told(fault: BaseException) -> Told:
     last, kept = _keep_traceback()
     what, todo = f"a bug of ours: {last}", _bug_todo(kept)
     return Told("bug", what, Exit.BUG, where=kept, todo=todo, line=f"{what}; {todo}")
+
+
+def _unknown_option(fault: click.UsageError) -> str:
+    """An option that does not exist, with the nearest one; empty for other faults."""
+    if not isinstance(fault, click.NoSuchOption):
+        return ""
+    near = get_close_matches(fault.option_name, fault.possibilities or (), n=1)
+    return f"there is no option '{fault.option_name}'" + (f"; did you mean '{near[0]}'?" if near else "")
 
 
 def _working_folder_is_gone() -> bool:

@@ -11,6 +11,7 @@ import click
 from autotune.cli.common import current_screen, fails_on, output_options, price_option, runs_dir_option
 from autotune.cli.complete import run_names
 from autotune.cli.kinds import PathValue
+from autotune.console import Screen
 from autotune.errors import Exit, InputError
 from autotune.records.terms import SEVERITIES
 
@@ -98,6 +99,8 @@ def command(
         raise InputError("--against has no effect without --html FILE", code="usage")
     folder = find_run(runs_dir, run_name)
     sources = sources_of(folder)
+    if run_name is None or run_name == "latest":
+        _tell_passed_over(screen, runs_dir, folder)
     files = {"sarif": sarif, "markdown": markdown, "openmetrics": openmetrics, "junit": junit}
     wanted = {kind: path for kind, path in files.items() if path is not None}
     if [str(path) for path in wanted.values()].count("-") > (0 if screen.as_json else 1):
@@ -115,6 +118,15 @@ def command(
     else:
         _show(sources, run_name, full, price_per_gpu_hour)
     return int(Exit.FINDINGS if fails_on(sources.diagnosis, fail_on) else Exit.DONE)
+
+
+def _tell_passed_over(screen: Screen, runs_dir: Path, folder: Path) -> None:
+    """That a newer run came to no diagnosis, so that nobody takes this report for its."""
+    from autotune.store import list_runs
+
+    newest = list_runs(runs_dir)[-1]
+    if newest.name > folder.name:
+        screen.note(f"the newest run, {newest.name}, came to no diagnosis; this is {folder.name}")
 
 
 def _write(

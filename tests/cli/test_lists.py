@@ -1,4 +1,4 @@
-"""What runs, show and config print for people: readable with many traces and long values."""
+"""What lists, reports and faults print for people: one line each, the nearest name, the run that is meant."""
 
 from __future__ import annotations
 
@@ -57,3 +57,33 @@ def test_a_pattern_with_a_mistyped_category_gets_the_nearest(
     arguments = ["analyze", "-q", "--runs-dir", str(tmp_path), "--disable", "debgu/*", "--trace", str(trace)]
     assert run(arguments) == 2
     assert "did you mean 'debug/*'?" in capsys.readouterr().err
+
+
+def test_a_report_says_when_a_newer_run_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = Path(__file__).parents[1] / "traces" / "train_128rank_sampled_rank0.json.gz"
+    assert run(["analyze", "-q", "--runs-dir", str(tmp_path), "--trace", str(trace)]) == 0
+    (name,) = [folder.name for folder in tmp_path.iterdir()]
+    assert run(["report", "--runs-dir", str(tmp_path)]) == 0
+    assert "no diagnosis" not in capsys.readouterr().err
+    (tmp_path / "at-99990101-000000-failed").mkdir()
+    assert run(["report", "--runs-dir", str(tmp_path)]) == 0
+    told = capsys.readouterr().err
+    assert "at-99990101-000000-failed, came to no diagnosis" in told and name in told
+
+
+def test_a_mistyped_option_gets_the_nearest_in_one_pair_of_brackets(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["report", "--htlm", "x.html"]) == 2
+    told = capsys.readouterr().err
+    assert "there is no option '--htlm'; did you mean '--html'? (autotune report --help)" in told
+
+
+def test_an_unknown_key_names_the_keys_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "autotune.toml").write_text("xx = 1\n")
+    monkeypatch.chdir(tmp_path)
+    assert run(["config", "show"]) == 2
+    told = capsys.readouterr().err
+    assert "autotune.toml:1" in told and "runs-dir" in told and "min-gain" in told
