@@ -177,12 +177,13 @@ def packing_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
     how = f"{family}, {implementation}"
     if sheet.value("packing.packed") is True:
         cached = forward.use_cache_argument if forward.use_cache_argument is not None else model.use_cache
+        given = (*boundaries, *(["position_ids"] if forward.position_ids_restart else []))
         now = packing_verdict(
             family,
             implementation,
-            tuple(boundaries),
+            given,
             attention,
-            1,
+            max(1, round(sheet.number("data.batch_size") or 1)),
             forward.attention_mask,
             bool(cached),
             version,
