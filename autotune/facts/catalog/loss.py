@@ -21,6 +21,13 @@ FACTS = (
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
     ),
     Fact(
+        "loss.unlabelled_text_frac",
+        "float",
+        "frac",
+        "Share of positions through the head that hold text without a label: prompts, not padding",
+        "trace",
+    ),
+    Fact(
         "loss.head_frac",
         "float",
         "frac",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from autotune.facts.sheet import SheetBuilder
 from autotune.records.observation import Observation
 from autotune.records.trace import RankTrace
@@ -18,26 +20,36 @@ def loss_facts(
     if whole_ms:
         share = min(1.0, (head.product_ms + head.loss_ms) / whole_ms)
         sheet.put("loss.head_frac", share, "trace", f"{head.classes} classes, {basis}")
-    labelled = _labelled(observation, lead, steps)
-    if labelled is not None:
-        share = max(0.0, 1.0 - labelled / head.rows)
-        what = f"{head.rows} positions in the softmax, {labelled:.0f} labels in these batches, {basis}"
-        sheet.put("loss.unsupervised_frac", share, "trace and batches", what)
+    labelled = _tokens(observation, lead, steps, "supervised_tokens")
+    if labelled is None:
+        return
+    share = max(0.0, 1.0 - labelled / head.rows)
+    what = f"{head.rows} positions in the softmax, {labelled:.0f} labels in these batches, {basis}"
+    sheet.put("loss.unsupervised_frac", share, "trace and batches", what)
+    real = _tokens(observation, lead, steps, "real_tokens")
+    if real is not None:
+        text = min(share, max(0.0, real - labelled) / head.rows)
+        sheet.put("loss.unlabelled_text_frac", text, "trace and batches", what)
 
 
-def _labelled(observation: Observation | None, lead: RankTrace, steps: int) -> float | None:
-    """Labels that count in the traced steps; None when the batches do not tell."""
+def _tokens(
+    observation: Observation | None,
+    lead: RankTrace,
+    steps: int,
+    name: Literal["supervised_tokens", "real_tokens"],
+) -> float | None:
+    """Tokens of one kind in the traced steps; None when the batches do not tell."""
     if observation is None or not observation.ranks:
         return None
     number = lead.rank if lead.rank is not None else observation.ranks[0].rank
     rank = next((r for r in observation.ranks if r.rank == number), observation.ranks[0])
-    known = [step for step in rank.steps if step.supervised_tokens is not None]
+    known = [step for step in rank.steps if getattr(step, name) is not None]
     # the profiler starts up in the first of the marked steps; the trace holds the last ones
     traced = [step for step in known if "profiled" in step.tags][-steps:]
     if not traced or len(traced) < steps:
         return None
-    total = sum(step.supervised_tokens or 0 for step in traced)
+    total = float(sum(getattr(step, name) for step in traced))
     batches = sum(step.micro_batches for step in traced)
     if rank.traced_micro_batches is not None and batches:  # the trace may hold only some of a long step
         return total / batches * rank.traced_micro_batches * steps
-    return float(total)
+    return total
