@@ -36,7 +36,10 @@ def read(path: Path, *, processes: int | None = None, min_plain_bytes: int = MIN
     size = source.plain_bytes(path) if processes > 1 else 0
     if processes < 2 or size < min_plain_bytes:
         return Reader(path, keep_all).read()
-    second = _SecondProcess(path, size // 2)
+    try:
+        second = _SecondProcess(path, size // 2)
+    except OSError:  # no more processes or open files allowed
+        return Reader(path, keep_all).read()
     try:
         return _FirstReader(path, size // 2, second).read()
     finally:

@@ -63,11 +63,15 @@ def _read_all(
     if processes <= 1 or len(paths) <= 1:
         own = processes if len(paths) == 1 else 1
         return [_read_rank(path, tables_dir, own) for path in paths]
-    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
     from multiprocessing import get_context
 
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(_read_rank, paths, [tables_dir] * len(paths), [1] * len(paths)))
+    try:
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            return list(pool.map(_read_rank, paths, [tables_dir] * len(paths), [1] * len(paths)))
+    except (BrokenExecutor, MemoryError, OSError, ImportError):
+        # One was killed (mostly for memory; one at a time needs less), or none can start (no /dev/shm).
+        return [_read_rank(path, tables_dir, 1) for path in paths]
 
 
 def _numbered(parts: list[RankCollectives]) -> list[RankCollectives]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +16,7 @@ from autotune.trace import halves
 from autotune.trace.build import Part, TraceBuilder
 from autotune.trace.classes import load_kernel_table
 from autotune.trace.context import prepare
-from autotune.trace.summary import derive
+from autotune.trace.summary import derive, summarize
 
 TRACES = Path(__file__).parents[1] / "traces"
 SMALL = (
@@ -99,3 +102,30 @@ def test_a_fault_in_the_later_half_is_repaired_once(tmp_path: Path) -> None:
     assert together.event_count == alone.event_count == 400
     assert together.repairs == alone.repairs
     assert together.repairs["control_characters"] == 1
+
+
+def _killed(path: Path, tables_dir: Path, processes: int | None = None) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("fault", ["killed", "no shared memory"])
+def test_ranks_are_read_one_by_one_where_processes_fail(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import concurrent.futures
+    from multiprocessing import synchronize
+
+    if fault == "killed":
+        ordinary = concurrent.futures.ProcessPoolExecutor.map
+
+        def killing(pool: Any, call: Any, *columns: Any) -> Any:
+            return ordinary(pool, _killed, *columns)
+
+        monkeypatch.setattr(concurrent.futures.ProcessPoolExecutor, "map", killing)
+    else:
+
+        def refused(*arguments: Any, **named: Any) -> None:
+            raise OSError(30, "Read-only file system")
+
+        monkeypatch.setattr(synchronize.SemLock, "__init__", refused)
+    paths = [TRACES / f"train_128rank_sampled_rank{number}.json.gz" for number in (0, 1)]
+    found = summarize(paths, tables_dir=TABLES, processes=2)
+    assert [rank.rank for rank in found.ranks] == [0, 1]
