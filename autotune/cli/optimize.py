@@ -13,7 +13,7 @@ from autotune.cli.common import current_screen, output_options, price_option, ru
 from autotune.cli.jobs import job_options, require_command, rule_sources, set_fault, set_state
 from autotune.cli.kinds import NumberValue
 from autotune.cli.launcher import launcher_of, launcher_options
-from autotune.errors import AutotuneError, Exit, InputError
+from autotune.errors import AutotuneError, Exit, InputError, InterruptedRunError
 
 if TYPE_CHECKING:
     from autotune.analyze.diagnose import Diagnosed, RuleSources
@@ -137,6 +137,8 @@ def command(
         ladder = loop.go(found.observation, found.diagnosis)
     except AutotuneError as fault:
         set_fault(folder, record, fault)
+        if isinstance(fault, InterruptedRunError):
+            fault.hint = f"autotune optimize --resume {folder.name} goes on"
         raise
     set_state(folder, record, "optimized")
     if screen.as_json:

@@ -195,9 +195,10 @@ def _places(step: AtSite, sites: Sequence[Site]) -> list[Site]:
 
 
 def _sites(loaded: LoadedRule, sites: Sequence[Site]) -> list[CodeSite]:
+    """Places of the fixes in the order of their steps, so that the call that matters comes first."""
     steps = [step for way in loaded.rule.fix for step in way.steps if isinstance(step, AtSite)]
-    wanted = {id(site) for step in steps for site in _places(step, sites)}
-    kinds = set(loaded.rule.sites)
+    found = [site for step in steps for site in _places(step, sites)]
+    found += [site for site in sites if site.kind in loaded.rule.sites]
     return [
         CodeSite(
             file=site.file,
@@ -205,6 +206,5 @@ def _sites(loaded: LoadedRule, sites: Sequence[Site]) -> list[CodeSite]:
             end_line=site.span.end_line if site.span else None,
             callee=site.callee,
         )
-        for site in sites
-        if id(site) in wanted or site.kind in kinds
+        for site in {id(site): site for site in found}.values()
     ]

@@ -140,6 +140,31 @@ def test_a_killed_loop_resumes_without_repeating_a_finished_start(tmp_path: Path
 
 @pytest.mark.job
 @pytest.mark.full
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path, pack: Path) -> None:
+    command = [*_optimize(tmp_path, pack), "--", sys.executable, str(SCRIPT)]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline and process.poll() is None:
+        if list((tmp_path / "runs").glob("at-*/trials")):
+            break
+        time.sleep(0.2)
+    os.kill(process.pid, signal.SIGINT)
+    answer, told = process.communicate(timeout=100)
+    assert process.returncode == 130
+    (run,) = (tmp_path / "runs").glob("at-*")
+    assert f"autotune optimize --resume {run.name} goes on [interrupted]" in told
+    assert json.loads(answer)["error"]["code"] == "interrupted"
+
+
+@pytest.mark.job
+@pytest.mark.full
 def test_a_package_that_cannot_be_had_makes_room_for_the_way_behind_it(tmp_path: Path) -> None:
     text = (
         PACK["kernels/first.yaml"].replace("kernels/first", "kernels/only").replace("Set FIRST", "Set BOTH")

@@ -135,6 +135,22 @@ def loader_site(editable: bool = True) -> Site:
     )
 
 
+def test_the_place_of_the_first_step_comes_first(small_rule: Make, catalogue: dict[str, Fact]) -> None:
+    more = """\
+fix:
+  - surface: call-site
+    title: At the loader, then at the model
+    steps:
+      - {action: delete_statement, at: loader}
+      - {action: delete_statement, at: model_create}
+"""
+    loader = loader_site()
+    model = loader.model_copy(update={"id": "s0", "kind": "model_create", "line": 3})
+    rule = small_rule(all=["run.has_gpu"], more=more + "parity: bitwise")
+    found = match([rule], sheet_of({"run.has_gpu": True}), catalogue=catalogue, sites=[model, loader])
+    assert [site.line for site in found.findings[0].sites] == [7, 3]
+
+
 def test_fixes_are_filtered_rendered_and_need_their_places(
     small_rule: Make, catalogue: dict[str, Fact]
 ) -> None:
