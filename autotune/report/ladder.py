@@ -7,6 +7,13 @@ import textwrap
 from autotune.records.ladder import Ladder, Rung
 from autotune.report.wrapping import duration, money, wrap
 
+_UNFINISHED = {  # by the state of a loop that ended early, when nothing was kept until then
+    "running": "Nothing is proven yet: the loop is not at its end.",
+    "interrupted": "Nothing is proven yet: the loop was interrupted.",
+    "failed": "Nothing is proven: the loop stopped at a fault.",
+    "budget": "Nothing was proven within the budget.",
+}
+
 
 def render_ladder(ladder: Ladder, *, price_per_hour: float | None = None) -> str:
     """A table of rungs and the reasons behind it, at most 80 columns; `price_per_hour` is that of the job."""
@@ -63,6 +70,8 @@ def headline(ladder: Ladder) -> str:
         return (
             f"{last.ratio_to_first:.2f}x faster{interval} with {kept} kept change{'s' if kept != 1 else ''}."
         )
+    if ladder.state in _UNFINISHED:
+        return _UNFINISHED[ladder.state]
     if ladder.outcome == "nothing-to-do":
         return "Nothing to do: no check found anything that an edit could mend."
     return "Nothing was kept: no change proved to be faster with training unchanged."

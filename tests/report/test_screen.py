@@ -11,6 +11,7 @@ from recorded_runs import TRACE, finding, value
 from autotune.cli.main import run
 from autotune.records.facts import FactSheet
 from autotune.records.findings import Diagnosis
+from autotune.records.ladder import Ladder, LoopState, Rung
 from autotune.records.verdict import ParityResult, Settings, Verdict
 from autotune.report.figures import best_ratio, figures, matrix_unit_frac, step_bar
 from autotune.report.ladder import render_ladder
@@ -190,3 +191,12 @@ def test_a_number_keeps_its_unit(told: str) -> None:
         lines = wrap(f"{'x' * length} {told}; and so on", 2)
         assert any(told.rpartition(" ")[0].split()[-1] + " " + told.split()[-1] in line for line in lines)
         assert " ".join(" ".join(lines).split()) == f"{'x' * length} {told}; and so on"
+
+
+@pytest.mark.parametrize("state", ["interrupted", "failed", "budget"])
+def test_a_loop_that_ended_early_does_not_say_nothing_to_do(state: LoopState) -> None:
+    ladder = Ladder(run="at-x", state=state, rungs=[Rung(name="as it was")], stop_reason=state)
+    first = render_ladder(ladder).splitlines()[0]
+    assert first.startswith("Nothing ") and "proven" in first and "to do" not in first
+    finished = ladder.model_copy(update={"state": "finished"})
+    assert render_ladder(finished).startswith("Nothing to do: ")
