@@ -17,12 +17,14 @@ def junit(sources: Sources, fail_on: Severity = "low") -> str:
     diagnosis = sources.diagnosis
     limit = SEVERITIES.index(fail_on)
     suites = ET.Element("testsuites", name="autotune")
-    suite = ET.SubElement(suites, "testsuite", name=sources.run.id, timestamp=sources.run.created.rstrip("Z"))
+    suite = ET.SubElement(
+        suites, "testsuite", name=_clean(sources.run.id), timestamp=sources.run.created.rstrip("Z")
+    )
     failures = skipped = 0
     for finding in diagnosis.findings:
         case = _case(suite, finding.rule)
         if finding.sites:
-            case.set("file", finding.sites[0].file)
+            case.set("file", _clean(finding.sites[0].file))
             case.set("line", str(finding.sites[0].line))
         if SEVERITIES.index(finding.severity) >= limit:
             failures += 1

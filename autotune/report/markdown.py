@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
+from autotune.console import printable
 from autotune.records.findings import Finding
 from autotune.records.ladder import Ladder
 from autotune.report.figures import figures, step_bar
@@ -12,18 +14,21 @@ from autotune.report.ladder import headline
 from autotune.report.sources import Sources
 from autotune.report.wrapping import duration
 
+_MENTION = re.compile(r"(?<!\w)@(?=[A-Za-z0-9])")
+_BLOCK = re.compile(r"(?m)^(\s*)([#=]|[-*_]{3,}\s*$)")
+
 
 def markdown(sources: Sources, price_per_gpu_hour: float | None = None) -> str:
     """The whole text; GitHub and GitLab show it alike."""
     diagnosis = sources.diagnosis
-    lines = ["## autotune", "", _text(diagnosis.verdict), ""]
+    lines = ["## autotune", "", _line(diagnosis.verdict), ""]
     shown = [*figures(sources.facts, diagnosis.findings, price_per_gpu_hour), *step_bar(sources.facts)]
     if shown:
-        lines += ["```text", *shown, "```", ""]
+        lines += ["```text", *(printable(line).replace("`", "'") for line in shown), "```", ""]
     if sources.ladder is not None:
         lines += _ladder(sources.ladder)
     elif sources.verdict is not None:
-        lines += ["### Proof", "", _text(sources.verdict.sentence), ""]
+        lines += ["### Proof", "", _line(sources.verdict.sentence), ""]
     lines += _findings(diagnosis.findings, sources)
     counts = (
         f"{len(diagnosis.passed)} rules checked and fine, {len(diagnosis.undecided)} undecided, "
@@ -31,7 +36,7 @@ def markdown(sources: Sources, price_per_gpu_hour: float | None = None) -> str:
     )
     lines += [f"{counts}. Run `{sources.run.id}`.", ""]
     for note in diagnosis.notes:
-        lines += [f"> {_text(note)}", ""]
+        lines += [f"> {_line(note)}", ""]
     return "\n".join(lines)
 
 
@@ -51,11 +56,11 @@ def _findings(findings: list[Finding], sources: Sources) -> list[str]:
     lines.append("")
     for number, finding in enumerate(findings, 1):
         lines += [
-            f"<details><summary>{number}. {_text(finding.title)}</summary>",
+            f"<details><summary>{number}. {_line(finding.title)}</summary>",
             "",
             _text(finding.message.strip()),
             "",
-            *(f"- {_text(evidence.text)}" for evidence in finding.evidence),
+            *(f"- {_line(evidence.text)}" for evidence in finding.evidence),
             *(["", f"Caution: {_text(finding.caution.strip())}"] if finding.caution else []),
             "",
             "</details>",
@@ -72,11 +77,18 @@ def _where(finding: Finding, sources: Sources) -> str:
     if sources.run.cwd and Path(file).is_absolute() and Path(file).is_relative_to(sources.run.cwd):
         file = os.path.relpath(file, sources.run.cwd)
     more = f" and {len(finding.sites) - 1} more" if len(finding.sites) > 1 else ""
-    return f"`{_cell(file)}:{site.line}`{more}"
+    return f"`{_code(file)}:{site.line}`{more}"
 
 
 def _ladder(ladder: Ladder) -> list[str]:
-    lines = ["### Proof", "", headline(ladder), "", "| change | step by step | in all |", "|---|---|---|"]
+    lines = [
+        "### Proof",
+        "",
+        _line(headline(ladder)),
+        "",
+        "| change | step by step | in all |",
+        "|---|---|---|",
+    ]
     for rung in ladder.rungs:
         step = f"{rung.ratio_to_previous:.2f}x" if rung.ratio_to_previous is not None else ""
         if rung.interval_to_previous is not None:
@@ -85,7 +97,7 @@ def _ladder(ladder: Ladder) -> list[str]:
         lines.append(f"| {_cell(rung.name)} | {step} | {whole} |")
     parity = next((rung.parity for rung in ladder.rungs[1:] if rung.parity), "")
     if parity:
-        lines += ["", f"Training unchanged: {_text(parity)}"]
+        lines += ["", f"Training unchanged: {_line(parity)}"]
     first, last = ladder.rungs[0].projected_hours, ladder.rungs[-1].projected_hours
     if first is not None and last is not None and len(ladder.rungs) > 1:
         lines += ["", f"Whole job: {duration(first)} before, {duration(last)} after (projected)."]
@@ -93,9 +105,21 @@ def _ladder(ladder: Ladder) -> list[str]:
 
 
 def _text(text: str) -> str:
-    """Foreign text must not become markup."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Foreign text must not become markup: no tags, links, pictures, headings, fences, mentions."""
+    shown = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    shown = shown.replace("](", "]\\(").replace("```", "`\u200b``")
+    shown = _MENTION.sub("@\u200b", shown)
+    return _BLOCK.sub(r"\1\\\2", shown)
+
+
+def _line(text: str) -> str:
+    return " ".join(_text(text).split())
 
 
 def _cell(text: str) -> str:
-    return " ".join(_text(text).replace("|", "\\|").split())
+    return _line(text).replace("|", "\\|")
+
+
+def _code(text: str) -> str:
+    """Between backticks nothing is markup but the backtick itself and, in a table, the bar."""
+    return " ".join(printable(text).replace("`", "'").replace("|", "\\|").split())

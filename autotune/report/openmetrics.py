@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from autotune.console import printable
 from autotune.records.terms import SEVERITIES
 from autotune.report.figures import number
 from autotune.report.sources import Sources
@@ -83,6 +84,6 @@ def _gauge(name: str, means: str, samples: Iterable[_Sample]) -> list[str]:
 
 def _labels(labels: dict[str, str]) -> str:
     def escaped(text: str) -> str:
-        return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return printable(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
     return "{" + ",".join(f'{key}="{escaped(value)}"' for key, value in labels.items()) + "}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -106,7 +107,7 @@ def _message(finding: Finding) -> str:
         text += f" Worth up to {finding.gain.ratio_upper:.2f}x."
     if finding.fixes:
         text += f" Fix: {finding.fixes[0].title}."
-    return text
+    return re.sub(r"\[(?=[^\[\]]*\]\()", r"\\[", text)  # foreign text must not become a link
 
 
 def _location(site: CodeSite | None, sources: Sources) -> dict[str, Any] | None:

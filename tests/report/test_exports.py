@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from recorded_runs import finding
 
 from autotune.cli.main import run
-from autotune.records.findings import Diagnosis
+from autotune.records.findings import CodeSite, Diagnosis
 from autotune.report.junit import junit
 from autotune.report.markdown import markdown
 from autotune.report.openmetrics import openmetrics
@@ -111,6 +111,20 @@ def test_foreign_text_breaks_no_format(from_job: Path) -> None:
     text = markdown(sources)
     row = next(line for line in text.splitlines() if line.startswith("| 1 |"))
     assert row.count(" | ") == 4 and "<b>" not in text
+
+
+def test_foreign_text_links_nowhere_and_calls_nobody(from_job: Path) -> None:
+    evil = "x ![i](http://e/i.png) [a](javascript:b) @someone\n# Big\n```\n---\n\x1b[31m\u202e"
+    site = CodeSite(file="/tmp/a\x1b`|b.py", line=3, code=evil)
+    bad = finding(evil, evil, 1.5).model_copy(update={"sites": [site]})
+    sources = _with(from_job, findings=[bad], notes=[evil], verdict=evil)
+    text = markdown(sources)
+    assert "](" not in text and "@someone" not in text and "\n# Big" not in text and "\n---\n" not in text
+    assert text.count("```") == text.count("```text") * 2
+    assert all(c.isprintable() or c in "\n\u200b" for c in text)
+    assert ET.fromstring(junit(sources)).find(".//failure") is not None
+    message = json.loads(sarif(sources))["runs"][0]["results"][0]["message"]["text"]
+    assert "\\[a](" in message and " [a](" not in message
 
 
 def test_markdown_holds_the_sentence_the_table_and_the_proof(from_job: Path) -> None:
