@@ -121,6 +121,7 @@ class _Tools:
         Without `write` nothing outside the run folder changes; with it the copy is put beside the original,
         which stays as it is. Packages that a fix needs are installed into the run folder.
         """
+        await self._refuse_outside(ctx, folder, run)
         options = [*_choice(select, exclude), *(["--write"] if write else [])]
         said = await self._run(ctx, folder, ["apply", "--json", *options, "--", run])
         answer = _answer(said, "manifest", True)
@@ -145,19 +146,31 @@ class _Tools:
         Starts the job many times with the user's rights and takes minutes. Exit code 0: faster and training
         unchanged; 5: slower, or training changed; 6: undecided.
         """
+        await self._refuse_outside(ctx, folder, run)
         options = [*_choice(select, exclude), f"--min-pairs={min_pairs}", f"--max-pairs={max_pairs}"]
         if max_minutes is not None:
             options.append(f"--max-minutes={max_minutes}")
         said = await self._run(ctx, folder, ["verify", "--json", *options, "--", run])
         return _answer(said, "verdict", detail)
 
+    async def _refuse_outside(self, ctx: Ctx, folder: str, run: str) -> None:
+        """A run can be named by its path, and can have watched a job anywhere."""
+        shown = _answer(await self._run(ctx, folder, ["show", "--json", "--", run]), "run", True)["run"]
+        for what, place in (("this run", shown["folder"]), ("the job of this run", shown["run"]["cwd"])):
+            if place and not Path(place).resolve().is_relative_to(self.root):
+                raise ToolError(f"{what} lies in {place}, outside the server's root; --root allows it")
+
     def _folder(self, name: str) -> Path:
-        folder = (self.root / name).resolve()
+        try:
+            folder = (self.root / name).resolve()
+            there = folder.is_dir()
+        except (OSError, ValueError) as fault:  # a name that no file can have
+            raise ToolError(f"there is no such folder: {fault}") from None
         if not folder.is_relative_to(self.root):
             raise ToolError(
                 f"the folder '{name}' is outside the server's root; start it with --root to allow it"
             )
-        if not folder.is_dir():
+        if not there:
             raise ToolError(f"there is no folder '{name}' below the server's root")
         return folder
 
@@ -165,7 +178,11 @@ class _Tools:
         async def say(elapsed_s: float, line: str) -> None:
             await ctx.report_progress(elapsed_s, None, line)
 
-        return await run_verb(arguments, self._folder(folder), say)
+        place = self._folder(folder)
+        try:
+            return await run_verb(arguments, place, say)
+        except (OSError, ValueError) as fault:  # a zero byte, or more than a command line can hold
+            raise ToolError(f"these arguments cannot be passed on: {fault}") from None
 
 
 def _choice(select: Sequence[str], exclude: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from autotune.rules.problems import Problem
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_NODES = 20_000
+_MAX_TEXT = 200_000  # characters
 _SWITCH_WORDS = {"on", "off", "yes", "no", "y", "n"}
 
 
@@ -23,11 +24,13 @@ class SourceFile:
     root: yaml.Node | None = None
     data: Any = None
     problems: list[Problem] = field(default_factory=list)
+    _lines: list[str] = field(default_factory=list)
 
     def line(self, number: int) -> str:
         """A source line, counted from 1."""
-        lines = self.text.split("\n")
-        return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
+        if not self._lines:
+            self._lines = self.text.split("\n")
+        return self._lines[number - 1].rstrip("\r") if 0 < number <= len(self._lines) else ""
 
     def problem(self, line: int, column: int, message: str, *, warning: bool = False) -> Problem:
         """A problem at a place; line and column from 1."""
@@ -80,6 +83,10 @@ class SourceFile:
 def read_yaml(path: str, text: str) -> SourceFile:
     """Parse one file; faults are collected in `problems`, never raised."""
     source = SourceFile(path, text)
+    if len(text) > _MAX_TEXT:
+        what = f"the file is too large for a rule ({len(text):,} characters)"
+        source.problems.append(source.problem(1, 1, what))
+        return source
     try:
         source.root = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:

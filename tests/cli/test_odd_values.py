@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from autotune.cli.main import run
 from autotune.errors import FilesError, InputError
 from autotune.report.archive import pack
+from autotune.rules.yaml_text import read_yaml
 from autotune.store import find_run, replacing, write_text
 
 
@@ -132,3 +134,10 @@ def test_a_name_that_is_no_text_is_told_as_a_document(tmp_path: Path) -> None:
     (tmp_path / "runs" / "at-1").mkdir(parents=True)
     done = _shell("autotune show --json $'nope-\\xff'", tmp_path)
     assert done.returncode == 2 and json.loads(done.stdout)["error"]["what"] == "there is no run 'nope-?'"
+
+
+@pytest.mark.parametrize(("text", "errors"), [("a:\n" * 20_000, 20_000), ("x" * 200_001, 1)])
+def test_a_file_of_many_faults_is_told_in_time(text: str, errors: int) -> None:
+    started = time.monotonic()
+    assert len(read_yaml("x.yaml", text).problems) >= errors - 1
+    assert time.monotonic() - started < 10  # it was minutes

@@ -92,7 +92,28 @@ def test_faults_are_answers_and_nothing_reaches_a_shell_or_an_option(tmp_path: P
             assert as_text.is_error
             shell = await client.call_tool("analyze", {"command": ["true; touch made"]})
             assert shell.is_error and "exit code 3" in _text(shell)
+            for tool, given in (("report", {"run": "a\0b"}), ("report", {"folder": "a\0b"})):
+                zero = await client.call_tool(tool, given)
+                assert zero.is_error and "null byte" in _text(zero)
         assert not list(tmp_path.rglob("made"))
+
+    anyio.run(talk)
+
+
+def test_no_run_starts_a_job_outside_the_root(tmp_path: Path) -> None:
+    """Neither a run named by a path from elsewhere, nor one whose job lies elsewhere."""
+    card = {"kind": "job", "created": "", "autotune": "", "state": "diagnosed", "command": ["true"]}
+    for folder, cwd in (("at-1", "inside"), ("inside/runs/at-2", ".")):
+        (tmp_path / folder).mkdir(parents=True)
+        record = {**card, "id": Path(folder).name, "cwd": str(tmp_path / cwd)}
+        (tmp_path / folder / "run.json").write_text(json.dumps(record))
+
+    async def talk() -> None:
+        async with Client(_server(tmp_path / "inside")) as client:
+            for tool in ("apply", "verify"):
+                for run, what in (("../at-1", "this run"), ("at-2", "the job of this run")):
+                    refused = await client.call_tool(tool, {"run": run})
+                    assert refused.is_error and f"{what} lies in" in _text(refused)
 
     anyio.run(talk)
 
