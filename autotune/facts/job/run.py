@@ -8,7 +8,7 @@ from statistics import median
 from autotune.facts.catalogue import catalogue
 from autotune.facts.sheet import SheetBuilder
 from autotune.facts.steady import step_times, steps_by_index
-from autotune.records.observation import Observation
+from autotune.records.observation import Observation, RankObservation
 
 _DTYPE_SHORT = {
     "float32": "fp32",
@@ -19,6 +19,9 @@ _DTYPE_SHORT = {
     "bf16": "bf16",
     "fp16": "fp16",
 }
+
+
+_SETTLED = 3  # steps after the warm-up that are enough to tell a usual step
 
 
 def run_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> None:
@@ -171,6 +174,35 @@ def _beside(sheet: SheetBuilder, observation: Observation) -> None:
         )
 
 
+def _pauses(sheet: SheetBuilder, lead: RankObservation, source: str, basis: str) -> None:
+    """Saves and evaluations: how many, and their time per step against that of a step without them.
+
+    The first step and what comes before it happen once, and profiled steps are longer than others. Slow steps
+    of the warm-up say nothing of the step without a pause, where enough others were seen.
+    """
+    usual = [s for s in lead.steps if not {"first", "profiled", "after_profile"} & set(s.tags)]
+    inside: dict[int, Counter[str]] = {step.index: Counter() for step in usual}
+    seen: Counter[str] = Counter()
+    for phase in lead.phases:
+        for step in usual:
+            if step.end_s - step.duration_ms / 1000.0 <= phase.start_s < step.end_s:
+                inside[step.index][phase.kind] += phase.duration_ms  # type: ignore[assignment]
+                seen[phase.kind] += 1
+    sheet.put("stall.evaluations_seen", seen["evaluation"], source, basis)
+    sheet.put("stall.saves_seen", seen["checkpoint"], source, basis)
+    if not usual:
+        return
+    settled = [step for step in usual if "warmup" not in step.tags]
+    own = [
+        max(0.0, step.duration_ms - inside[step.index]["checkpoint"] - inside[step.index]["evaluation"])
+        for step in (settled if len(settled) >= _SETTLED else usual)
+    ]
+    for fact, kind in (("stall.checkpoint_frac", "checkpoint"), ("stall.evaluation_frac", "evaluation")):
+        paused_ms = sum(counts[kind] for counts in inside.values()) / len(usual)
+        whole_ms = paused_ms + median(own)
+        sheet.put(fact, paused_ms / whole_ms if whole_ms else 0.0, source, basis)
+
+
 def stall_facts(sheet: SheetBuilder, observation: Observation) -> None:
     lead = observation.ranks[0]
     source = "probe, phases of the run"
@@ -178,23 +210,10 @@ def stall_facts(sheet: SheetBuilder, observation: Observation) -> None:
     if not steps:
         return
     basis = f"{steps} steps, rank 0"
-    # the first step and what comes before it happen once; profiled steps are longer than others
-    usual = [s for s in lead.steps if not {"first", "profiled", "after_profile"} & set(s.tags)]
-    total = sum(step.duration_ms for step in usual)
-    spent: Counter[str] = Counter()
-    seen: Counter[str] = Counter()
-    for phase in lead.phases:
-        begun_at = phase.start_s
-        if any(s.end_s - s.duration_ms / 1000.0 <= begun_at < s.end_s for s in usual):
-            spent[phase.kind] += phase.duration_ms  # type: ignore[assignment]
-            seen[phase.kind] += 1
-    sheet.put("stall.evaluations_seen", seen["evaluation"], source, basis)
-    sheet.put("stall.saves_seen", seen["checkpoint"], source, basis)
+    _pauses(sheet, lead, source, basis)
     _beside(sheet, observation)
-    if total:
-        sheet.put("stall.checkpoint_frac", min(1.0, spent["checkpoint"] / total), source, basis)
-        sheet.put("stall.evaluation_frac", min(1.0, spent["evaluation"] / total), source, basis)
-    sheet.put("stall.gc_ms_per_step", spent["gc"] / steps, source, basis)
+    spent = sum(phase.duration_ms for phase in lead.phases if phase.kind == "gc")
+    sheet.put("stall.gc_ms_per_step", spent / steps, source, basis)
     for fact, counter in (
         ("stall.gc_collects_per_step", "gc_collect"),
         ("memory.empty_cache_per_step", "empty_cache"),
