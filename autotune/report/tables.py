@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from autotune.console import printable
 from autotune.records.trace import DiffRow, RankTrace, TraceDiff, TraceSummary
@@ -37,13 +38,14 @@ def render_rank(rank: RankTrace, *, rows: int = 10) -> str:
         )
     lines += ["", f"CPU ops: {rank.tables.cpu_calls:,} calls, {rank.tables.cpu_distinct:,} different"]
     lines.append(f"{'calls':>9} {'avg us':>9} {'total ms':>10}  name")
-    for op in rank.tables.cpu_ops[:rows]:
-        lines.append(f"{op.calls:>9,} {op.average_us:>9,.1f} {op.total_ms:>10,.2f}  {_short(op.name, 48)}")
+    ops = rank.tables.cpu_ops[:rows]
+    for op, name in zip(ops, _short_names([op.name for op in ops], 48), strict=True):
+        lines.append(f"{op.calls:>9,} {op.average_us:>9,.1f} {op.total_ms:>10,.2f}  {name}")
     if rank.gpu is not None:
         lines += ["", f"GPU kernels: {rank.tables.gpu_kernel_count:,}"]
         lines.append(f"{'calls':>9} {'avg us':>9} {'total ms':>10}  name")
-        for kernel in rank.tables.gpu_kernels[:rows]:
-            name = _short(kernel.name, 48)
+        kernels = rank.tables.gpu_kernels[:rows]
+        for kernel, name in zip(kernels, _short_names([row.name for row in kernels], 48), strict=True):
             lines.append(f"{kernel.calls:>9,} {kernel.average_us:>9,.1f} {kernel.total_ms:>10,.2f}  {name}")
         lines += ["", "GPU time by class:"]
         for row in rank.classes[:12]:
@@ -86,11 +88,12 @@ def render_diff(diff: TraceDiff, *, rows: int = 8) -> str:
         lines.append(f"{label:<26}{_number(before):>14}{_number(after):>14}{ratio:>14}")
     for title, table in (("CPU ops", diff.cpu_ops), ("GPU kernels", diff.gpu_kernels)):
         lines += ["", f"{title:<45}{'calls':>16}{'total ms':>19}"]
-        for row in _leading(table, rows):
+        leading = _leading(table, rows)
+        for row, name in zip(leading, _short_names([row.name for row in leading], 42), strict=True):
             mark = {"new": "+", "gone": "-", "matched": " "}[row.status]
             calls = f"{row.calls_before:,} > {row.calls_after:,}"
             time = f"{row.total_before_ms:,.1f} > {row.total_after_ms:,.1f}"
-            lines.append(f"{mark} {_short(row.name, 42):<43}{calls:>16}{time:>19}")
+            lines.append(f"{mark} {name:<43}{calls:>16}{time:>19}")
     lines += ["", "+ only after, - only before; times are of the profiled runs"]
     for warning in diff.warnings:
         lines += _wrap(f"{warning.severity}: {warning.text}", 2)
@@ -105,16 +108,42 @@ def _leading(table: list[DiffRow], rows: int) -> list[DiffRow]:
     return sorted(chosen.values(), key=lambda row: -max(row.total_before_ms, row.total_after_ms))
 
 
-def _short(name: str, width: int) -> str:
-    """The telling part of a kernel name: no return type, no arguments, shortened in the middle."""
+def _short_names(names: Sequence[str], width: int) -> list[str]:
+    """Names shortened in the middle; those that would look alike show the part in which they differ."""
+    told = [_telling(name) for name in names]
+    shown = [text if len(text) <= width else f"{text[: width - 12]}...{text[-9:]}" for text in told]
+    groups: dict[str, list[str]] = {}
+    for short, text in zip(shown, told, strict=True):
+        groups.setdefault(short, []).append(text)
+    return [_apart(text, groups[short], short, width) for short, text in zip(shown, told, strict=True)]
+
+
+def _apart(text: str, alike: list[str], short: str, width: int) -> str:
+    others = [other for other in alike if other != text]
+    if not others or len(text) <= width:
+        return short
+    same = max(_shared(text, other) for other in others)
+    head = text[: width // 3]
+    room = width - len(head) - 6
+    start = min(max(same - 4, len(head)), len(text) - room)
+    return f"{head}...{text[start : start + room]}" + ("..." if start + room < len(text) else "")
+
+
+def _shared(a: str, b: str) -> int:
+    """Characters that both begin with."""
+    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _telling(name: str) -> str:
+    """The telling part of a name: no return type, no arguments, no name spaces."""
     text = (
         " ".join(printable(name[:4096]).split())
         .removeprefix("void ")
         .replace("(anonymous namespace)::", "")
         .replace("at::native::", "")
+        .replace("autograd::engine::evaluate_function: ", "evaluate ")
     )
-    text = text.split("(", 1)[0] if "<" not in text.split("(", 1)[0] else text
-    return text if len(text) <= width else f"{text[: width - 12]}...{text[-9:]}"
+    return text.split("(", 1)[0] if "<" not in text.split("(", 1)[0] else text
 
 
 def _number(value: float) -> str:

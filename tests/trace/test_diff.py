@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from autotune.records.trace import TraceDiff
+from autotune.records.trace import TraceDiff, TraceSummary
+from autotune.report.tables import render_diff
 from autotune.trace.diff import diff
 from autotune.trace.summary import summarize
-from tests.trace.recorded import PACKED, PADDED, TABLES, path
+from tests.trace.recorded import PACKED, PADDED, TABLES, path, rank
 
 
 def test_padded_against_packed() -> None:
@@ -31,3 +32,14 @@ def test_a_trace_against_itself() -> None:
     assert not found.new_kernels and not found.gone_kernels
     assert all(row.status == "matched" for row in [*found.cpu_ops, *found.gpu_kernels])
     assert all(row.total_before_ms == row.total_after_ms for row in found.classes)
+
+
+def test_rows_of_different_kernels_do_not_look_alike() -> None:
+    found = diff(
+        TraceSummary(ranks=[rank(PADDED)], cross_rank=None),
+        TraceSummary(ranks=[rank(PACKED)], cross_rank=None),
+    )
+    lines = render_diff(found, rows=8).splitlines()
+    names = [line[2:45].strip() for line in lines[lines.index("") :] if " > " in line]
+    assert len(names) > 20 and len(set(names)) == len(names)
+    assert max(map(len, lines)) <= 80
