@@ -48,6 +48,7 @@ def trace_notes(summary: TraceSummary) -> list[str]:
         for warning in item.validity.warnings
         if warning.severity != "info" and warning.code not in _TOLD_ELSEWHERE
     ]
+    found += [(False, warning.text) for warning in summary.warnings if warning.severity != "info"]
     notes = list(dict.fromkeys(text for _, text in sorted(found, key=lambda pair: pair[0])))
     more = len(notes) - _MOST_NOTES
     return notes if more <= 1 else [*notes[:_MOST_NOTES], f"{more} more cautions about the traces"]

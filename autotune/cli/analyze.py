@@ -170,7 +170,12 @@ def trace_files(names: tuple[str, ...]) -> list[Path]:
     for name in names:
         path = Path(name)
         if path.is_dir():
-            inside = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz", ".gz")))
+            inside = sorted(
+                p
+                for p in path.iterdir()
+                if p.name.endswith((".json", ".gz"))
+                and not p.name.startswith(".")  # macOS leaves ._NAME beside
+            )
             if not inside:
                 raise InputError(
                     "the folder holds no .json or .json.gz file", where=name, code="trace-missing"

@@ -16,6 +16,7 @@ from autotune.records.trace import (
 )
 from autotune.records.trace_ops import KernelRow, OpRow
 
+_CHANGED_TIMES = ("negative_duration", "over_long_events", "begin_end_events")
 Status = Literal["matched", "new", "gone"]
 Row = TypeVar("Row", OpRow, KernelRow)
 
@@ -36,7 +37,7 @@ def diff(a: TraceSummary, b: TraceSummary) -> TraceDiff:
         classes=_classes(before, after),
         new_kernels=[row.name for row in kernels if row.status == "new"],
         gone_kernels=[row.name for row in kernels if row.status == "gone"],
-        warnings=_warnings(before, after),
+        warnings=[*_of_many(a, b), *_warnings(before, after)],
     )
 
 
@@ -100,8 +101,22 @@ def _classes(before: RankTrace, after: RankTrace) -> list[ClassDiff]:
     return sorted(rows, key=lambda row: -max(row.total_before_ms, row.total_after_ms))
 
 
+def _of_many(a: TraceSummary, b: TraceSummary) -> list[TraceWarning]:
+    if len(a.ranks) == len(b.ranks) == 1:
+        return []
+    text = (
+        f"one of {len(a.ranks)} ranks before and one of {len(b.ranks)} after are compared, the lowest of each"
+    )
+    return [TraceWarning(code="one_rank_compared", severity="info", text=text)]
+
+
 def _warnings(before: RankTrace, after: RankTrace) -> list[TraceWarning]:
-    found = []
+    found = [
+        TraceWarning(code=warning.code, severity=warning.severity, text=f"{side}: {warning.text}")
+        for side, rank in (("before", before), ("after", after))
+        for warning in rank.validity.warnings
+        if warning.severity == "unreliable" or warning.code in _CHANGED_TIMES
+    ]
     old, new = before.device, after.device
     if old and new and old.name != new.name:
         found.append(

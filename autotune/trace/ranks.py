@@ -73,8 +73,8 @@ class _Aligned:
 
 
 def align(parts: Sequence[RankCollectives]) -> CrossRank | None:
-    """Wait and transfer per rank; None for fewer than two ranks."""
-    if len({part.rank for part in parts}) < 2:
+    """Wait and transfer per rank; None for fewer than two ranks, or when two files are of the same rank."""
+    if len(parts) < 2 or len({part.rank for part in parts}) < len(parts):
         return None
     groups, unmatched = _match(parts)
     offsets, clock = _offsets(parts, groups)

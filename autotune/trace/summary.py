@@ -32,6 +32,7 @@ from autotune.trace.syncs import sync_facts
 from autotune.trace.tables import founding_tables
 from autotune.trace.validity import Judged, judge
 
+_TOGETHER_S = 600.0  # clocks of hosts differ by less, ranks of one job start profiling within seconds
 _PARALLEL_BYTES = 4 << 20  # smaller sets are read faster than processes start
 
 
@@ -183,9 +184,27 @@ def _about_set(ranks: list[RankTrace]) -> list[TraceWarning]:
     numbers = [item.rank for item in ranks if item.rank is not None]
     worlds = sorted({item.world_size for item in ranks if item.world_size is not None})
     if len(numbers) != len(set(numbers)):
-        found.append(_caution("same_rank_twice", "two files carry the same rank number"))
+        found.append(
+            _caution("same_rank_twice", "two files carry the same rank number: ranks are not compared")
+        )
     if len(worlds) > 1:
         found.append(_caution("different_jobs", f"world sizes differ: {worlds}"))
+    odd = [
+        item for item in ranks if item.rank is not None and not 0 <= item.rank < (item.world_size or 2**62)
+    ]
+    if odd:
+        text = f"{odd[0].file.name} says it is rank {odd[0].rank} of {odd[0].world_size}"
+        found.append(_caution("rank_out_of_range", text))
+    backends = sorted({item.backend for item in ranks if item.backend is not None})
+    if len(backends) > 1:
+        found.append(_caution("different_jobs", f"backends differ: {', '.join(backends)}"))
+    starts = [item.file.start_unix_ns for item in ranks if item.file.start_unix_ns is not None]
+    apart_s = (max(starts) - min(starts)) / 1e9 if starts else 0.0
+    if apart_s > _TOGETHER_S:
+        text = (
+            f"the files were recorded up to {apart_s / 60:,.0f} minutes apart: not the same steps of one job"
+        )
+        found.append(_caution("recorded_apart", text))
     if len(ranks) > 1 and worlds and worlds[-1] > len(ranks):
         text = f"{worlds[-1] - len(ranks)} of {worlds[-1]} ranks are not here"
         found.append(TraceWarning(code="ranks_missing", severity="info", text=text))

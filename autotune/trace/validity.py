@@ -80,6 +80,10 @@ def _info(code: str, text: str) -> TraceWarning:
     return TraceWarning(code=code, severity="info", text=text)
 
 
+def _often(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
 def _caution(code: str, text: str) -> TraceWarning:
     return TraceWarning(code=code, severity="caution", text=text)
 
@@ -93,7 +97,7 @@ def _reading(item: Judged) -> Iterator[TraceWarning]:
     for code, count in sorted(trace.repairs.items()):
         if count:
             make = _unreliable if code in _LOST else _info
-            yield make(code, f"{count:,} times: {_REPAIRS.get(code, code)}")
+            yield make(code, f"{_often(count)}: {_REPAIRS.get(code, code)}")
     if cleaning.negative:
         yield _caution(
             "negative_duration", f"{cleaning.negative:,} events without a valid duration count as 0"
@@ -196,14 +200,14 @@ def _overhead(item: Judged) -> Iterator[TraceWarning]:
     if full in count:
         yield _info(
             "command_buffer_full",
-            f"{count[full]:,} times, {spent[full]:.1f} ms: the CPU ran ahead and waited for room in the "
+            f"{_often(count[full])}, {spent[full]:.1f} ms: the CPU ran ahead and waited for room in the "
             "launch queue; the GPU is saturated, the profiler is fine",
         )
     if lazy in count:
         make = _caution if count[lazy] >= 20 or spent[lazy] >= 5 else _info
         yield make(
             "lazy_loading",
-            f"{count[lazy]:,} times, {spent[lazy]:.1f} ms: kernels loaded on first use: still warming up",
+            f"{_often(count[lazy])}, {spent[lazy]:.1f} ms: kernels loaded on first use: still warming up",
         )
     rest = sum(time for name, time in spent.items() if name not in (full, lazy))
     if rest:

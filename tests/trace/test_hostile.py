@@ -12,6 +12,7 @@ import pytest
 
 from autotune.cli.main import run
 from autotune.errors import InputError
+from autotune.trace.diff import diff
 from autotune.trace.reader import read_trace
 from autotune.trace.structure import string_mask
 from autotune.trace.summary import summarize
@@ -145,3 +146,51 @@ def test_a_file_name_that_is_no_text_is_shown_as_such(
         if "--json" in arguments:
             json.loads(said)
     assert run(["report", "--sarif", "found.sarif"]) == 0
+
+
+def of_rank(path: Path, rank: int, **more: Any) -> Path:
+    info = {"rank": rank, "world_size": 2, "backend": "nccl", **more}
+    base = 1_790_857_026_000_000_000 + more.get("late_s", 0) * 1_000_000_000
+    path.write_text(
+        json.dumps({"distributedInfo": info, "baseTimeNanoseconds": base, "traceEvents": steps()})
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("second", "code"),
+    [
+        ({"rank": 0}, "same_rank_twice"),
+        ({"rank": 7}, "rank_out_of_range"),
+        ({"rank": 1, "backend": "gloo"}, "different_jobs"),
+        ({"rank": 1, "world_size": 4}, "different_jobs"),
+        ({"rank": 1, "late_s": 7200}, "recorded_apart"),
+    ],
+)
+def test_files_that_are_no_ranks_of_one_recording_are_told(
+    second: dict[str, Any], code: str, tmp_path: Path
+) -> None:
+    paths = [of_rank(tmp_path / "a.json", 0), of_rank(tmp_path / "b.json", **second)]
+    found = summarize(paths, tables_dir=TABLES)
+    assert code in {warning.code for warning in found.warnings}
+    assert (found.cross_rank is None) == (code == "same_rank_twice")
+
+
+def test_ranks_of_one_recording_raise_no_warning(tmp_path: Path) -> None:
+    paths = [of_rank(tmp_path / f"{rank}.json", rank, late_s=rank) for rank in (0, 1)]
+    assert summarize(paths, tables_dir=TABLES).warnings == []
+
+
+def test_a_diff_tells_what_its_sides_lost(tmp_path: Path) -> None:
+    lost = [item for item in steps() if item["cat"] != "kernel"]
+    one = summarize([write(tmp_path / "a.json", steps())], tables_dir=TABLES)
+    other = summarize([write(tmp_path / "b.json", lost)], tables_dir=TABLES)
+    assert "missing_gpu_events" in {warning.code for warning in diff(one, other).warnings}
+    assert diff(one, one).warnings == []
+
+
+def test_hidden_files_of_a_folder_are_no_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "rank0.json", steps())
+    (tmp_path / "._rank0.json").write_bytes(b"\0\5\x16\7")
+    assert run(["trace", str(tmp_path)]) == 0
+    assert "rank0.json: 24 events" in capsys.readouterr().out
