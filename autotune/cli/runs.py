@@ -29,8 +29,9 @@ def command(runs_dir: Path) -> None:
     if not rows:
         screen.answer(f"no runs in {runs_dir}; start with: autotune analyze -- COMMAND")
         return
+    width = max(len(row.id) for row in rows)
     for row in rows:
-        screen.answer(f"{row.id}  {row.state:<11}  {_asked(row) or row.error or ''}")
+        screen.answer(f"{row.id:<{width}}  {row.state:<11}  {_asked(row) or row.error or ''}")
 
 
 def _asked(row: RunRow) -> str:
