@@ -150,13 +150,14 @@ class TraceBuilder:
         stamps = [event.ts for event in events]
         if self._in_ns is None:
             self._in_ns = nanosecond_unit(stamps)
+        in_ns = bool(self._in_ns)
         lengths = [event.dur for event in events]
-        ts = to_ns(stamps, in_ns=self._in_ns)
-        dur = to_ns(lengths, in_ns=self._in_ns)
+        ts = to_ns(stamps, in_ns=in_ns)
+        dur = to_ns(lengths, in_ns=in_ns)
         if ts is None or dur is None:
             ts_text, dur_text = exact()
-            ts, bad_ts = text_to_ns(ts_text, in_ns=self._in_ns)
-            dur, bad_dur = text_to_ns([text or b"-1" for text in dur_text], in_ns=self._in_ns)
+            ts, bad_ts = text_to_ns(ts_text, in_ns=in_ns)
+            dur, bad_dur = text_to_ns([text or b"-1" for text in dur_text], in_ns=in_ns)
             self.repairs["unreadable_time"] += bad_ts + bad_dur
         if ts.size and max(-int(ts.min()), int(ts.max())) > LIMIT_NS - 1_000:
             self.repairs["clipped_time"] += int((np.abs(ts) > LIMIT_NS - 1_000).sum())

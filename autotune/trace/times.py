@@ -18,10 +18,12 @@ LIMIT_NS = 1 << 61  # larger stamps are clipped: sums of two must stay inside in
 _NS_EPOCH = 10**17  # integer stamps above this are epoch nanoseconds, not microseconds
 
 
-def nanosecond_unit(stamps: Sequence[int | float]) -> bool:
-    """Whether integer stamps count nanoseconds since the epoch instead of microseconds."""
-    whole = [value for value in stamps[:1000] if type(value) is int]
-    return bool(whole) and len(whole) == len(stamps[:1000]) and sorted(whole)[len(whole) // 2] > _NS_EPOCH
+def nanosecond_unit(stamps: Sequence[int | float]) -> bool | None:
+    """Whether integer stamps count nanoseconds since the epoch, not microseconds; None when all are 0."""
+    told = [value for value in stamps if value][:1000]  # metadata often has the time 0
+    if not told:
+        return None
+    return all(type(value) is int for value in told) and sorted(told)[len(told) // 2] > _NS_EPOCH
 
 
 def to_ns(stamps: Sequence[int | float], *, in_ns: bool = False) -> Ns | None:

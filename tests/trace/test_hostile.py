@@ -194,3 +194,15 @@ def test_hidden_files_of_a_folder_are_no_traces(tmp_path: Path, capsys: pytest.C
     (tmp_path / "._rank0.json").write_bytes(b"\0\5\x16\7")
     assert run(["trace", str(tmp_path)]) == 0
     assert "rank0.json: 24 events" in capsys.readouterr().out
+
+
+def test_metadata_without_a_time_does_not_decide_the_unit(tmp_path: Path) -> None:
+    labels = [
+        {"ph": "M", "name": "process_name", "pid": n, "ts": 0, "args": {"name": "x"}} for n in range(900)
+    ]
+    events = [
+        {**item, "ts": item["ts"] * 1000 + 1_790_857_026 * 10**9, "dur": item["dur"] * 1000}
+        for item in steps()
+    ]
+    trace = read_trace(write(tmp_path / "t.json", [*labels, *events]))
+    assert trace.gpu.dur.tolist() == [300_000] * 6 and not +trace.repairs
