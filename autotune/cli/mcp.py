@@ -29,7 +29,9 @@ def command(root: Path, read_only: bool) -> None:
         from autotune.mcp_server.server import build_server
     except ImportError as fault:
         raise InputError(
-            f"the MCP SDK cannot be imported: {fault}", hint="pip install 'autotune-training[mcp]'"
+            f"the MCP SDK cannot be imported: {fault}",
+            hint="pip install 'autotune-training[mcp]'",
+            code="extra-missing",
         ) from None
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a job that runs is stopped on the way out
     build_server(root, read_only=read_only).run("stdio")

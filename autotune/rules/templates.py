@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -17,6 +18,10 @@ from autotune.rules.problems import did_you_mean
 from autotune.rules.truth import ABSENT, NOT_APPLICABLE
 
 MAX_TEXT = 4_000  # characters of one template
+_MAX_LOOPS = 2  # one inside the other
+# Jinja's own filters without those that make a long text of a short one: a width of 999999999 is no text.
+_TOO_LONG = ("batch", "center", "indent", "pprint", "slice", "tojson", "urlize", "wordwrap", "xmlattr")
+_WIDE = re.compile(r"\d{3}|\*")
 _HARMLESS = (
     nodes.Template,
     nodes.Output,
@@ -92,11 +97,21 @@ class _Environment(SandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
+def _format(pattern: str, *values: object) -> str:
+    """As Jinja's own, for numbers that a sentence can hold."""
+    if _WIDE.search(pattern):
+        raise SecurityError(f"'{pattern}' is wider than a text")
+    return pattern % values
+
+
 @cache
 def _environment() -> _Environment:
     environment = _Environment(undefined=StrictUndefined, autoescape=False)
     environment.globals = {}
+    for name in _TOO_LONG:
+        environment.filters.pop(name, None)
     environment.filters.update(words.FILTERS)
+    environment.filters["format"] = _format
     environment.tests["known"] = lambda value: not isinstance(value, UnknownFact)
     return environment
 
@@ -170,9 +185,17 @@ def _check_tree(tree: nodes.Template, catalogue: Catalogue) -> tuple[list[str], 
         elif isinstance(node, nodes.Test):
             if node.name not in environment.tests:
                 faults.append(f"unknown test '{node.name}'")
+        elif isinstance(node, nodes.For) and _loops(node) > _MAX_LOOPS:
+            faults.append(f"more than {_MAX_LOOPS} loops stand one inside the other")
         elif not isinstance(node, _HARMLESS):
             faults.append("templates use facts, filters, if and for; no calls and no other files")
     for name in read:
         if name not in groups and name not in declared:
             faults.append(f"unknown name '{name}' in the template{did_you_mean(name, groups)}")
     return facts, faults
+
+
+def _loops(node: nodes.Node) -> int:
+    """How many loops stand one inside the other, this one counted."""
+    inner = max((_loops(child) for child in node.iter_child_nodes()), default=0)
+    return inner + isinstance(node, nodes.For)

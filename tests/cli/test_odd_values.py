@@ -17,6 +17,7 @@ import pytest
 from autotune.cli.main import run
 from autotune.errors import FilesError, InputError
 from autotune.report.archive import pack
+from autotune.rules.templates import TemplateFault, check, render
 from autotune.rules.yaml_text import read_yaml
 from autotune.store import find_run, replacing, write_text
 
@@ -141,3 +142,16 @@ def test_a_file_of_many_faults_is_told_in_time(text: str, errors: int) -> None:
     started = time.monotonic()
     assert len(read_yaml("x.yaml", text).problems) >= errors - 1
     assert time.monotonic() - started < 10  # it was minutes
+
+
+@pytest.mark.parametrize(
+    "text", ["{{ 'x' | center(999999999) }}", "{% for a in 'ab' %}" * 3 + "x" + "{% endfor %}" * 3]
+)
+def test_a_rule_text_that_would_fill_the_memory_is_refused(text: str) -> None:
+    assert check(text, {})[1]
+
+
+def test_a_number_wider_than_a_sentence_is_refused() -> None:
+    assert render("{{ '%.1f' | format(2) }}", {}, {}, {}) == "2.0"
+    with pytest.raises(TemplateFault, match="wider than a text"):
+        render("{{ '%999999999d' | format(1) }}", {}, {}, {})
