@@ -55,6 +55,17 @@ def command(
     """
     from autotune.store import find_run
 
+    _refuse_together(
+        {
+            "--write": write,
+            "--in-place": in_place,
+            "--revert": revert,
+            "--template": template is not None,
+            "--environment": environment is not None,
+        }
+    )
+    if output is not None and template is None:
+        raise InputError("--output has no effect without --template", code="usage")
     folder = find_run(runs_dir, run_name)
     if revert:
         _revert(folder)
@@ -65,6 +76,13 @@ def command(
     else:
         choice = choice_of(select, exclude, unsafe, run=folder)
         _patch(folder, write, in_place, choice, wheelhouse, full)
+
+
+def _refuse_together(asked: dict[str, bool]) -> None:
+    """Each of these says what is to be done; of two, one would be passed over in silence."""
+    given = [option for option, is_given in asked.items() if is_given]
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given)} do not go together", hint="choose one", code="usage")
 
 
 def _patch(

@@ -155,3 +155,15 @@ def test_a_number_wider_than_a_sentence_is_refused() -> None:
     assert render("{{ '%.1f' | format(2) }}", {}, {}, {}) == "2.0"
     with pytest.raises(TemplateFault, match="wider than a text"):
         render("{{ '%999999999d' | format(1) }}", {}, {}, {})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--write", "--in-place"], ["--revert", "--write"], ["--environment", "x", "--write"], ["-o", "x"]],
+)
+def test_apply_passes_no_option_over_in_silence(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["apply", *options]) == 2
+    assert "[usage]" in capsys.readouterr().err
