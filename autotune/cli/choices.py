@@ -67,6 +67,14 @@ def choice_of(
     return Choice(select=tuple(select), exclude=tuple(exclude), unsafe=unsafe)
 
 
+def refuse_pairs(min_pairs: int, max_pairs: int) -> None:
+    """Raise InputError where no number of pairs is both enough and few enough."""
+    if max_pairs < min_pairs:
+        raise InputError(
+            f"--max-pairs {max_pairs} is less than --min-pairs {min_pairs}", code="value-refused"
+        )
+
+
 def _refuse_strangers(option: str, patterns: Iterable[str], known: set[str]) -> None:
     from fnmatch import fnmatchcase
 

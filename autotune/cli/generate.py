@@ -84,10 +84,14 @@ def command(
 ) -> None:
     """Write a self-contained FSDP2 training script for a model and data, without watching a job."""
     from autotune.apply.generate import field_lines
+    from autotune.records.answers import ScriptFields
 
     screen = current_screen()
     if fields:
-        for line in field_lines():
+        lines = list(field_lines())
+        if screen.as_json:
+            screen.document(ScriptFields(fields=lines))
+        for line in lines:
             screen.answer(line)
         return
     for name, given in (("--model", model), ("--data", data), ("-o", output)):

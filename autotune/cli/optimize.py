@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli.analyze import observe_and_diagnose
-from autotune.cli.choices import choice_of, choice_options
+from autotune.cli.choices import choice_of, choice_options, refuse_pairs
 from autotune.cli.common import current_screen, output_options, price_option, runs_dir_option
 from autotune.cli.jobs import job_options, require_command, rule_sources, set_fault, set_state
 from autotune.cli.kinds import NumberValue
@@ -92,10 +92,7 @@ def command(
         first_step_timeout_s=first_step_timeout,
         launch=launcher_of(launcher, slurm_options),
     )
-    if max_pairs < min_pairs:
-        raise InputError(
-            f"--max-pairs {max_pairs} is less than --min-pairs {min_pairs}", code="value-refused"
-        )
+    refuse_pairs(min_pairs, max_pairs)
     choice = choice_of(select, exclude, unsafe, run=None, rule_dirs=rule_dirs)
     if resume is not None:
         folder, found = _resumed(runs_dir, resume, rules)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.choices import choice_of, choice_options
+from autotune.cli.choices import choice_of, choice_options, refuse_pairs
 from autotune.cli.common import current_screen, output_options, price_option, runs_dir_option
 from autotune.cli.complete import run_names
 from autotune.cli.kinds import NumberValue
@@ -66,6 +66,7 @@ def command(
     """Rerun the original and the patched job of a run alternately and compare speed and training."""
     if recompute:
         return _recompute(runs_dir, run_name)
+    refuse_pairs(min_pairs, max_pairs)
     from autotune.observe.launch import launch
     from autotune.optimize.arms import arm_of, widest_tier
     from autotune.optimize.patched import baseline_job_of, patched_job_of

@@ -201,6 +201,12 @@ class ScriptWritten(Document):
     launch: str
 
 
+class ScriptFields(Document):
+    """`generate --fields`: a line for each setting."""
+
+    fields: list[str]
+
+
 class GeneratedScript(Document):
     """`generate`."""
 

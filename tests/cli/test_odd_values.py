@@ -30,6 +30,7 @@ from autotune.store import find_run, replacing, write_text
         ["report", "--price-per-gpu-hour", "nan"],
         ["optimize", "--max-minutes", "inf", "--", "true"],
         ["generate", "--learning-rate", "nan"],
+        ["verify", "--min-pairs", "9", "--max-pairs", "2"],
     ],
 )
 def test_an_empty_path_and_a_number_that_is_none_are_refused(
@@ -167,3 +168,8 @@ def test_apply_passes_no_option_over_in_silence(
     monkeypatch.chdir(tmp_path)
     assert run(["apply", *options]) == 2
     assert "[usage]" in capsys.readouterr().err
+
+
+def test_the_settings_of_a_script_are_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["generate", "--fields", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["fields"]) > 10
