@@ -38,7 +38,7 @@ def test_why_it_compiled_again_and_where_loading_went(tmp_path: Path) -> None:
     assert 3.8 < float(str(facts["data.loader_collate_ms"].value)) < 15
     assert facts["data.loader_tokenise_ms"].value == 0.0
     assert facts["data.to_device_ms"].state == "not-applicable"
-    assert facts["stall.log_frac"].value == 0.0
+    assert 0.0 <= float(str(facts["stall.log_frac"].value)) < 0.02  # the job prints its losses
 
 
 @pytest.mark.job

@@ -16,7 +16,9 @@ def cause_facts(sheet: SheetBuilder, observation: Observation) -> None:
     total_ms = sum(step.duration_ms for step in lead.steps)
     if total_ms and lead.counters:
         spent_ms = lead.counters.get("log_ms", 0.0)
-        sheet.put("stall.log_frac", min(1.0, spent_ms / total_ms), "probe, logging calls", _over(lead))
+        sheet.put(
+            "stall.log_frac", min(1.0, spent_ms / total_ms), "probe, logging calls and prints", _over(lead)
+        )
     if observation.launcher is not None:
         known = ("python", "torchrun", "accelerate", "deepspeed", "trl", "srun")
         launcher = observation.launcher if observation.launcher in known else "other"
