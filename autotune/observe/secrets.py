@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 
@@ -29,9 +29,14 @@ _SPECIAL_TOKENS = re.compile(
 _known: dict[str, str] = {}  # placeholder -> value, of this process
 
 
-@cache
 def _rules() -> ModuleType:
-    """The probe's own rules, loaded by path: the probe is a part that nobody imports."""
+    """The probe's own rules for this process's environment as it is now."""
+    return _load(frozenset(os.environ.items()))
+
+
+@lru_cache(maxsize=4)
+def _load(environment: frozenset[tuple[str, str]]) -> ModuleType:
+    """The rules, loaded by path: the probe is a part that nobody imports. They read the environment once."""
     spec = spec_from_file_location("autotune_redaction", probe_dir() / "redaction.py")
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)

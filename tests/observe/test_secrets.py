@@ -118,3 +118,9 @@ def test_a_saved_trace_brings_no_credential_along(tmp_path: Path, monkeypatch: p
     (folder,) = (tmp_path / "out").iterdir()
     written = _everything(folder)
     assert SHAPED.encode() not in written and ON_COMMAND.encode() not in written and b"n17" not in written
+
+
+def test_a_secret_set_after_the_first_use_is_hidden_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert secrets.scrub("using Fresh-Horse9-Battery") == "using Fresh-Horse9-Battery"
+    monkeypatch.setenv("LATER_API_KEY", "Fresh-Horse9-Battery")
+    assert secrets.scrub("using Fresh-Horse9-Battery") == "using <hidden>"
