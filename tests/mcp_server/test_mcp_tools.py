@@ -23,7 +23,7 @@ class Slow(torch.utils.data.Dataset):
         return 4000
     def __getitem__(self, index):
         time.sleep(0.004)
-        return torch.randn(16)
+        return torch.randn(16, generator=torch.Generator().manual_seed(index))
 if __name__ == "__main__":
     torch.manual_seed(0)
     model = torch.nn.Linear(16, 4)
