@@ -28,6 +28,9 @@ first score. Each slug of a cause was matched to rules by their titles afterward
 * **place**: such a finding points at the planted line.
 * **false alarms**: every other finding above `info`.
 
+The first score is the one that says how autotune does on jobs nobody tuned it to. Its misses were studied and
+their general causes mended, so the latest score says how these jobs fare now, not how unseen ones would.
+
 This page is written by `python -m bench.faults --write-docs`.
 """
 
