@@ -78,8 +78,11 @@ class _SecondProcess:
 
 def _decode_later(path: Path, middle: int, answers: Connection) -> None:
     """Body of the second process. A fault ends it without a word: the first process then meets it itself."""
+    import gc
+
     from autotune.errors import AutotuneError
 
+    gc.disable()  # as in the first process: events hold no cycles
     try:
         reader = _LaterReader(path, keep_all)
         start = reader.skip_to(middle)
