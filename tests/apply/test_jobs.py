@@ -44,7 +44,11 @@ def project(tmp_path: Path) -> Path:
 def run(job: PatchedJob) -> list[str]:
     env = {k: v for k, v in {**os.environ, **job.env}.items() if v is not None}
     env |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(job.command, cwd=job.cwd, env=env, capture_output=True, text=True, timeout=120)
+    for _ in range(2):
+        done = subprocess.run(job.command, cwd=job.cwd, env=env, capture_output=True, text=True, timeout=120)
+        # torch may abort a gloo rank while the interpreter ends, after its last step: not what is tested here
+        if "terminate called without an active exception" not in done.stderr:
+            break
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
 

@@ -27,6 +27,7 @@ def main():
         optimizer.zero_grad()
         # one write per line: both ranks share the stream
         print(f"\nrank{dist.get_rank()} {loss.item():.9f} {len(batch['input_ids'])}\n", end="", flush=True)
+    dist.barrier()
     dist.destroy_process_group()
 
 
