@@ -80,6 +80,8 @@ def settings(spec: LaunchSpec) -> dict[str, object]:
         "isolation": spec.isolation,
         "full_precision": spec.full_precision,
         "longest_first": spec.longest_first,
+        "longest_times": spec.longest_times,
+        "memory_probe": list(spec.memory_probe),
         "protect": spec.guarded,
         "protected_roots": protected_roots(spec),
         "allow_write": [str(p) for p in spec.allow_write],

@@ -20,6 +20,7 @@ from autotune.records.observation import (
     IsolationRecord,
     LoaderRecord,
     MemoryRecord,
+    MemoryStep,
     ModelRecord,
     OptimizerRecord,
     ParityRecord,
@@ -67,6 +68,7 @@ class RankEvents:
     compile_reasons: dict[tuple[str, ...], CompileReason] = field(default_factory=dict)
     windows: list[WindowRecord] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=dict)
+    memory_steps: list[MemoryStep] = field(default_factory=list)
     parity: dict[str, Any] = field(default_factory=dict)
     parity_steps: list[ParityStep] = field(default_factory=list)
     isolation: list[IsolationRecord] = field(default_factory=list)
@@ -212,6 +214,7 @@ class RankEvents:
                 "parity": self._parity() if has_parity else None,
                 "trace_file": trace_file if trace_file and (launch / trace_file).is_file() else None,
                 "traced_steps": int(self.trace.get("traced_steps", 0)),
+                "memory_steps": self.memory_steps,
                 "traced_micro_batches": self.trace.get("traced_micro_batches"),
                 "counters": counters,
                 "patch_fingerprint": self.fingerprint,
@@ -248,6 +251,7 @@ _TAKERS: dict[str, Any] = {
     "fingerprint": lambda r, e: setattr(r, "fingerprint", e.get("digest")),
     "trainer": RankEvents.take_trainer,
     "schedule": RankEvents.take_schedule,
+    "memory_step": lambda r, e: r._add(r.memory_steps, MemoryStep, e, "memory step"),
     "out_of_memory": lambda r, e: setattr(r, "out_of_memory", e.get("error", "")),
     "note": lambda r, e: r.notes.append(str(e.get("text", ""))),
     "device_step": lambda r, e: r.device_ms.__setitem__(int(e["index"]), float(e["device_ms"])),

@@ -38,6 +38,10 @@ class LaunchSpec:
     """Parity mode: all arithmetic in float32, whatever the job asks for."""
     longest_first: bool = False
     """The first batch holds the longest examples of the data set: the most memory a batch takes."""
+    longest_times: int = 8
+    """How often that batch comes before the job's own order goes on."""
+    memory_probe: tuple[int, ...] = ()
+    """For each step, how many checkpointed blocks run without checkpointing. The job stops after the last."""
     env: dict[str, str | None] = field(default_factory=dict)
     """Variables to set, or to take away (None), in the job."""
     python_path: tuple[Path, ...] = ()

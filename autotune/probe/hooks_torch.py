@@ -51,6 +51,10 @@ def install(torch: ModuleType) -> None:
         longest_first.install(torch)
     finder.when_imported("torch.utils.checkpoint", checkpoint_facts.install)
     finder.when_imported("torch.distributed.distributed_c10d", _process_group)
+    if core.settings.memory_probe:
+        from . import block_memory
+
+        finder.when_imported("torch.utils.checkpoint", block_memory.install)
     finder.when_imported("triton.compiler.compiler", compile_watch.install_triton)
     finder.when_imported("triton.runtime.autotuner", compile_watch.install_autotuner)
     if core.settings.full:
@@ -100,6 +104,10 @@ def _backward(torch: Any) -> None:
         if steps.backward_ended(completed):
             call_parity("after_backward")
 
+            if core.settings.memory_probe:
+                from . import block_memory
+
+                block_memory.backward_ended()
     original_method = torch.Tensor.backward
     original_function = torch.autograd.backward
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from .core import core
 
-_TIMES = 8  # optimizer states exist after the first step only
 _MOST_S = 120.0
 _MOST_EXAMPLES = 200_000
 _IDS = ("input_ids", "tokens", "token_ids", "ids", "text", "prompt")
@@ -50,7 +49,7 @@ class _LongestFirst:
         count = len(first) if isinstance(first, (list, tuple)) else 1
         longest = _longest(self.dataset, count)
         if longest:
-            for _ in range(_TIMES):
+            for _ in range(core.settings.longest_times):  # optimizer states exist after one step only
                 yield longest if isinstance(first, (list, tuple)) else longest[0]
         yield first
         yield from batches

@@ -26,6 +26,8 @@ class Settings:
     isolation: bool = False
     full_precision: bool = False
     longest_first: bool = False
+    longest_times: int = 8  # how often that batch comes
+    memory_probe: tuple[int, ...] = ()  # per step: blocks at the front that run without checkpointing
     protect: bool = True
     protected_roots: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = ()

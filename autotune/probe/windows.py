@@ -57,6 +57,13 @@ def boundary(
     `stretch_over`: a stretch of a watched run ended with it.
     """
     mode = core.settings.mode
+    if core.settings.memory_probe:
+        from . import block_memory
+
+        try:
+            block_memory.step_ended(index, micro_batches)
+        except Exception:
+            core.sink.fault("block_memory.step_ended")
     if "first" not in step_tags:
         _recent.append(duration_s)
         del _recent[:-32]
@@ -80,6 +87,8 @@ def _last_step() -> int | None:
     settings = core.settings
     if settings.mode == "watch":
         return None
+    if settings.memory_probe:
+        return len(settings.memory_probe)
     if settings.mode == "parity":
         return settings.steps
     if _plan is None:

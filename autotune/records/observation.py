@@ -191,6 +191,21 @@ class FlagsRecord(Record):
     matmul_precision: str | None = None
     verbose_logs: list[str] = Field(default_factory=list)  # names of environment variables
 
+class MemoryStep(Record):
+    """Memory of one step of a launch that measures it, longest batch first; bytes of one rank."""
+
+    index: int
+    plain_blocks: int  # checkpointed blocks at the front of each forward that ran without checkpointing
+    blocks: int  # checkpointed blocks of a forward; 0: nothing was checkpointed
+    micro_batches: int = 1
+    place: Literal["device", "host"]
+    peak_bytes: int
+    resting_bytes: int | None = None  # at the end of the step: parameters, gradients, optimizer states
+    reserved_bytes: int | None = None
+    kept_bytes: int | None = None  # what autograd kept of the largest block that ran plainly
+    peak_of_step: bool = True  # false: the host only knows the peak of the whole process
+
+
 
 class EnvironmentRecord(Record):
     """Software and hardware as the rank sees it; environment variables only from a short list."""
@@ -358,6 +373,7 @@ class RankObservation(Record):
     hook_ms_total: float = 0.0
 
 
+    memory_steps: list[MemoryStep] = Field(default_factory=list)  # of a launch that measures memory
 class CpuLoad(Record):
     """The cores a launch may use: its own work and that of other programs, means over the launch."""
 

@@ -1,0 +1,50 @@
+"""Blocks that run without checkpointing for a step: what they keep, and that training does not change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.probe.jobs import faults, run
+
+BLOCKS, WIDTH, ROWS, LONGEST = 6, 96, 4, 56
+FLOAT = 4
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("style", ["function", "reentrant", "wrapper", "transformers"])
+def test_plain_blocks_are_measured_and_train_alike(tmp_path: Path, style: str) -> None:
+    words = ("--style", style, "--accumulation", "2")
+    seen = run(
+        tmp_path / "probe", "checkpointed_loop.py", *words,
+        mode="timing", longest_first=True, longest_times=10, memory_probe=(0, 0, 1, 2, 0),
+    )  # fmt: skip
+    same = run(
+        tmp_path / "same", "checkpointed_loop.py", *words,
+        mode="timing", longest_first=True, longest_times=10, memory_probe=(0, 0, 0, 0, 0),
+    )  # fmt: skip
+    assert faults(seen) == []
+    assert seen.losses == same.losses and len(seen.losses) == 10
+    steps = seen.rank.memory_steps
+    assert [step.plain_blocks for step in steps] == [0, 0, 1, 2, 0]
+    assert {step.blocks for step in steps} == {BLOCKS}
+    assert {step.micro_batches for step in steps} == {2}
+    assert [step.kept_bytes is not None for step in steps] == [False, False, True, True, False]
+    assert all(step.place == "host" and step.peak_bytes > 10_000_000 for step in steps)
+    assert all(step.resting_bytes and step.resting_bytes <= step.peak_bytes for step in steps)
+    kept = steps[2].kept_bytes
+    assert kept == steps[3].kept_bytes
+    tokens = ROWS * LONGEST
+    if style != "transformers":
+        # norm(x) with its two statistics, and the inner layer before and after GELU
+        assert kept == tokens * FLOAT * (WIDTH + 2 + 2 * 4 * WIDTH)
+    else:
+        assert kept is not None and tokens * FLOAT * 10 * WIDTH < kept < tokens * FLOAT * 60 * WIDTH
+
+
+@pytest.mark.job
+def test_a_job_without_checkpointing_has_no_blocks(tmp_path: Path) -> None:
+    seen = run(tmp_path, "checkpointed_loop.py", "--style", "none", mode="timing", memory_probe=(0, 0, 1))
+    steps = seen.rank.memory_steps
+    assert [(step.blocks, step.plain_blocks, step.kept_bytes) for step in steps] == [(0, 0, None)] * 3
