@@ -222,3 +222,93 @@ def test_layers_are_found_and_compiled_in_place(tiny_llama: Any) -> None:
     assert [name for name, _ in changed.named_parameters()] == names
     with pytest.raises(ValueError, match="no list of equal layers"):
         module.compile_layers(torch.nn.Linear(2, 2))
+
+
+def tiny_hybrid() -> Any:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.Qwen3_5TextConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        linear_num_key_heads=2,
+        linear_num_value_heads=2,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+        attn_implementation="sdpa",
+    )
+    torch.manual_seed(0)
+    return transformers.Qwen3_5ForCausalLM(config)
+
+
+def test_the_parts_of_a_hybrid_model_are_compiled_and_its_mixers_are_not() -> None:
+    module = shim("compiled_parts")
+    model = tiny_hybrid()
+    parts = {name for name, part in module.compile_parts(model).named_modules() if part._compiled_call_impl}
+    assert {n.split(".", 3)[-1] for n in parts} == {
+        "input_layernorm",
+        "post_attention_layernorm",
+        "mlp",
+        "linear_attn.norm",
+        "self_attn.q_norm",
+        "self_attn.k_norm",
+    }
+
+
+@pytest.mark.full
+def test_compiled_parts_compute_the_same_for_every_length_with_one_graph_each() -> None:
+    from torch._dynamo.utils import counters
+
+    module = shim("compiled_parts")
+    model = tiny_hybrid()
+    again = copy.deepcopy(model)
+    module.compile_parts(again)
+    again.gradient_checkpointing_enable({"use_reentrant": False})
+    again.train()
+    torch._dynamo.reset()
+    counters.clear()
+    for length in (12, 19, 33, 40, 27):
+        ids = torch.randint(0, 64, (1, length))
+        batch = {"input_ids": ids, "labels": ids}
+        (loss, gradient), (loss_c, gradient_c) = (
+            loss_and_gradient(model, batch),
+            loss_and_gradient(again, batch),
+        )
+        assert loss_c == pytest.approx(loss, rel=1e-5)
+        assert torch.allclose(gradient, gradient_c, atol=1e-5)
+    assert sum(counters["graph_break"].values()) == 0
+    assert counters["stats"]["unique_graphs"] <= 8, dict(counters["stats"])
+
+
+def test_a_part_with_data_of_its_own_or_kernels_of_its_own_stays() -> None:
+    class Experts(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2, 3, 3))
+
+        def forward(self, x: Any) -> Any:
+            return x @ self.weight[0]
+
+    class Mixer(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.proj = torch.nn.Linear(3, 3)
+
+        def forward(self, x: Any, mask: Any = None, cache: Any = None) -> Any:
+            return self.proj(x)
+
+    class Layer(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.experts, self.mixer, self.norm = Experts(), Mixer(), torch.nn.LayerNorm(3)
+
+        def forward(self, x: Any, **kwargs: Any) -> Any:
+            return self.norm(self.mixer(self.experts(x)))
+
+    model = torch.nn.Module()
+    model.layers = torch.nn.ModuleList([Layer(), Layer()])
+    with pytest.raises(ValueError, match="no part of the layers of Module is plain enough"):
+        shim("compiled_parts").compile_parts(model)
