@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from autotune.analyze.watch import JobStart
+    from autotune.records.observation import Observation
     from autotune.records.plan import PatchedJob
     from autotune.records.terms import Tier
     from autotune.verify.arm import Arm, LiveCheck
@@ -53,3 +54,22 @@ def widest_tier(tiers: Iterable[Tier | None]) -> Tier:
     """The tier that allows what every change of a set must be allowed to do; numeric when none is named."""
     found = [_TIERS.index(tier) for tier in tiers if tier is not None]
     return _TIERS[max(found)] if found else "numeric"
+
+
+def finished_look(folder: Path, job: PatchedJob) -> Observation | None:
+    """The profile of exactly this job that was finished before the loop was resumed; None without one."""
+    from autotune.errors import AutotuneError
+    from autotune.observe.secrets import hide_command
+    from autotune.records.observation import Observation
+    from autotune.store import read_record
+
+    if not (folder / "observation.json").is_file():
+        return None
+    try:
+        found = read_record(folder / "observation.json", Observation)
+    except AutotuneError:
+        return None  # cut short, or of another version
+    same = found.command == hide_command(job.command) and found.cwd == str(job.cwd)
+    ran = [rank.patch_fingerprint for rank in found.ranks if rank.steps]
+    whole = bool(ran) and all(not job.fingerprint or digest == job.fingerprint for digest in ran)
+    return found if same and whole and found.stop_reason != "interrupted" else None

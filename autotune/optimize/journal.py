@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autotune.store import append_json
+
+if TYPE_CHECKING:
+    from autotune.records.verdict import Trial
 
 
 class Journal:
@@ -15,6 +20,22 @@ class Journal:
     def __init__(self, run: Path, say: Callable[[str], None]) -> None:
         self._path = run / "journal.jsonl"
         self._say = say
+
+    def seconds_of_starts(self) -> float:
+        """What the starts of the job took that are noted so far; an unfinished line is passed over."""
+        try:
+            lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return 0.0
+        total = 0.0
+        for line in lines:
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue  # the loop was killed while it wrote
+            spent = entry.get("wall_s") if isinstance(entry, dict) and entry.get("event") == "start" else None
+            total += spent if isinstance(spent, (int, float)) else 0.0
+        return total
 
     def decide(self, event: str, text: str, **data: object) -> None:
         """Record one decision."""
@@ -26,3 +47,19 @@ class Journal:
         """Record what happened without showing it."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         append_json(self._path, {"at": stamp, "event": event, "text": text, **data})
+
+    def started(self, trial: Trial) -> None:
+        """Each start of the job with what it took: the journal shows where the minutes went."""
+        fresh = bool(trial.started_at)
+        made = f"{trial.wall_s:.1f} s" if fresh else "used again"
+        block = f" of block {trial.block}" if trial.block else ""
+        self.note(
+            "start",
+            f"{trial.purpose}{block}, {trial.arm}: {made}, {len(trial.steps)} steps, {trial.outcome}",
+            purpose=trial.purpose,
+            arm=trial.arm,
+            label=trial.label,
+            wall_s=trial.wall_s if fresh else 0.0,
+            startup_s=trial.startup_s,
+            steps=len(trial.steps),
+        )

@@ -38,6 +38,18 @@ def first_rung(diagnosis: Diagnosis) -> Rung:
     )
 
 
+def counted_again(last: Rung, diagnosis: Diagnosis) -> Rung:
+    """The last rung with what a look at its job shows; a number that is not known again stays unknown."""
+    seen = first_rung(diagnosis)
+    update = {
+        "batches_per_epoch": seen.batches_per_epoch or last.batches_per_epoch,
+        "optimizer_steps_per_epoch": seen.optimizer_steps_per_epoch or last.optimizer_steps_per_epoch,
+        "gpu_busy_frac": seen.gpu_busy_frac,
+        "mfu_frac": seen.mfu_frac,
+    }
+    return last.model_copy(update=update)
+
+
 def timed_beside(first: Rung, verdict: Verdict) -> Rung:
     """The job as it was, with the speed of its pairs: the watched start is another measurement."""
     arm = next((a for a in verdict.arms if a.name == "as it is"), None)
@@ -65,6 +77,8 @@ def kept_rungs(
         to_first = overall * base.ratio_to_first if overall and base.ratio_to_first else None
         hours = base.projected_hours / overall if base.projected_hours and overall else None
         first_trial = base.name == "as it was"
+        # Changes of these tiers leave every step's examples as they are, and parity has looked.
+        same_batches = group.parity in (None, "bitwise", "numeric")
         reserved = arm.memory.reserved_bytes if arm is not None else None
         rungs.append(
             Rung(
@@ -79,8 +93,8 @@ def kept_rungs(
                 useful_tokens_per_s=arm.useful_tokens_per_s if arm is not None else None,
                 step_ms=arm.step_ms if arm is not None else None,
                 projected_hours=hours,
-                batches_per_epoch=previous.batches_per_epoch,
-                optimizer_steps_per_epoch=previous.optimizer_steps_per_epoch,
+                batches_per_epoch=previous.batches_per_epoch if same_batches else None,
+                optimizer_steps_per_epoch=previous.optimizer_steps_per_epoch if same_batches else None,
                 peak_memory_gib=reserved / _GIB if reserved else None,
                 parity=verdict.parity.sentence,
                 verdict=str(verdict_path.relative_to(run)),

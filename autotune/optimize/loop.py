@@ -9,13 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.analyze.diagnose import diagnose_launch
-from autotune.analyze.watch import watch
+from autotune.analyze.watch import OBSERVE, watch
 from autotune.errors import AutotuneError, InterruptedRunError, JobFailedError
-from autotune.optimize.arms import arm_of, start_of, widest_tier
+from autotune.optimize.arms import arm_of, finished_look, start_of, widest_tier
+from autotune.optimize.conventional import usual_optimisations
+from autotune.optimize.decisions import for_a_person
+from autotune.optimize.gains import contrast_text, name_of, without_gain
 from autotune.optimize.journal import Journal
-from autotune.optimize.ladder import cumulative_arms, first_rung, kept_rungs, timed_beside
+from autotune.optimize.ladder import counted_again, cumulative_arms, first_rung, kept_rungs, timed_beside
 from autotune.optimize.live import live_check_for
+from autotune.optimize.memory_stage import MemoryStage, Tools
 from autotune.optimize.options import LoopOptions
+from autotune.optimize.order import by_gain_per_minute
+from autotune.optimize.roofline import NEAR, roof_share
 from autotune.optimize.state import LoopState
 from autotune.records.ladder import Dropped, Ladder
 from autotune.records.observation import Observation
@@ -26,7 +32,7 @@ if TYPE_CHECKING:
     from autotune.records.findings import Diagnosis
     from autotune.records.plan import PatchedJob, Plan, PlanGroup
     from autotune.records.terms import Tier
-    from autotune.records.verdict import Trial, Verdict
+    from autotune.records.verdict import Verdict
     from autotune.verify.arm import Arm
 
 
@@ -45,6 +51,7 @@ class OptimizeLoop:
         self._options = options
         self._status = status
         self._journal = Journal(run, say)
+        self._memory = MemoryStage(run, options, self._journal, self._tools())
 
     def go(self, observation: Observation, diagnosis: Diagnosis) -> Ladder:
         """Run to the end or a limit. Raises only what stops everything (baseline failed, files, Ctrl-C)."""
@@ -57,6 +64,9 @@ class OptimizeLoop:
             observation=observation,
             diagnosis=diagnosis,
             rungs=[first_rung(diagnosis)],
+            looked=self._run / "launches" / OBSERVE,
+            original=diagnosis,
+            earlier_s=self._journal.seconds_of_starts(),
         )
         try:
             reason, finished = self._climb(state)
@@ -74,6 +84,11 @@ class OptimizeLoop:
         while True:
             plan = self._plan(state)
             batch = self._next_batch(state, plan)
+            if not batch and self._memory.is_due(state, plan):
+                over = self._memory.go(state, plan)
+                if over:
+                    return over, False
+                continue
             if not batch:
                 self._confirm_whole(state)
                 return self._why_done(state, plan), True
@@ -81,6 +96,25 @@ class OptimizeLoop:
             if over:
                 return over, False
             self._try(state, batch)
+
+    def _tools(self) -> Tools:
+        """What the memory plan tries its groups with."""
+        return Tools(
+            patch=lambda state, group: self._patched(state, [group], 0),
+            over_budget=lambda state, group: self._over_budget(state, [group]),
+            compare=lambda state, group, job: self._compare(
+                state, [(group, job)], widest_tier([group.parity])
+            ),
+            keep=lambda state, group, job, verdict: self._keep(
+                state, [(group, job)], verdict, self._verdict_file(state)
+            ),
+            drop=lambda state, group, reason, judged: self._drop(
+                state, group, reason, self._verdict_file(state) if judged else None
+            ),
+        )
+
+    def _verdict_file(self, state: LoopState) -> Path:
+        return self._trial_folder(state.trials) / "verdict.json"
 
     def _plan(self, state: LoopState) -> Plan:
         from autotune.apply.plan import build_plan
@@ -99,7 +133,9 @@ class OptimizeLoop:
         write_record(self._run / "plan.json", plan)
         for group in plan.groups:
             if not group.admissible and not state.is_closed(group):
-                self._journal.decide("refused", f"Not tried: {_name(group)}: {group.reason}", group=group.id)
+                self._journal.decide(
+                    "refused", f"Not tried: {name_of(group)}: {group.reason}", group=group.id
+                )
                 state.dropped.append(Dropped(group=group.id, rules=group.rules, reason=group.reason))
         return plan
 
@@ -109,19 +145,30 @@ class OptimizeLoop:
             group
             for group in plan.groups
             if group.admissible and not state.is_closed(group) and self._is_worth_it(state, group)
+            if not self._memory.holds(state, plan, group)
         ]
         if not open_groups:
             return []
+        open_groups = by_gain_per_minute(open_groups, state.observation, self._options.verify)
         if open_groups[0].id in state.solo:
             return open_groups[:1]
         return [g for g in open_groups if g.id not in state.solo][: self._options.rungs_per_trial]
 
     def _is_worth_it(self, state: LoopState, group: PlanGroup) -> bool:
-        """A bound above the limit; without any bound only what is called high or critical."""
+        """A bound above the limit; without any bound only what is called high or critical.
+
+        A job at its own roofline has no use for faster code, only for less work.
+        """
+        if group.parity in ("bitwise", "numeric") and self._at_roof(state):
+            return False
         if group.ratio_upper is not None:
             return group.ratio_upper >= self._options.min_gain_ratio
         loud = {f.rule for f in state.diagnosis.findings if f.severity in ("high", "critical")}
         return bool(loud & set(group.rules))
+
+    def _at_roof(self, state: LoopState) -> bool:
+        share = roof_share(state.looked, first_rung(state.diagnosis).step_ms)
+        return share is not None and share >= NEAR
 
     def _over_budget(self, state: LoopState, batch: Sequence[PlanGroup]) -> str:
         from autotune.verify.estimate import estimate_minutes
@@ -131,7 +178,7 @@ class OptimizeLoop:
             return f"the limit of {options.max_trials} trials is reached"
         plan = estimate_minutes(state.observation, options.verify, arms=len(batch) + 1)
         names = "; ".join(
-            f"{_name(g)} (at most {g.ratio_upper:.2f}x)" if g.ratio_upper else _name(g) for g in batch
+            f"{name_of(g)} (at most {g.ratio_upper:.2f}x)" if g.ratio_upper else name_of(g) for g in batch
         )
         cost = "The job's own times are not known, so neither is what this takes."
         if plan is not None:
@@ -164,9 +211,9 @@ class OptimizeLoop:
         verdict = self._compare(state, jobs, widest_tier(g.parity for g in groups))
         path = self._trial_folder(state.trials) / "verdict.json"
         if verdict.accepted:
-            weak = _without_gain(verdict, groups)
+            weak = without_gain(verdict, groups)
             for group in weak:
-                why = _contrast_text(verdict, groups, group)
+                why = contrast_text(verdict, groups, group)
                 self._drop(state, group, f"brought nothing beside the others: {why}", path)
             strong = list(takewhile(lambda pair: pair[0] not in weak, jobs))
             if strong and len(strong) < len(jobs):
@@ -197,7 +244,7 @@ class OptimizeLoop:
         if not names:
             return False  # something a package needs: no way without it is known
         state.failed[names[0]] = str(fault)
-        self._journal.decide("note", f"{_name(group)}: {fault} Looking for a way without.", group=group.id)
+        self._journal.decide("note", f"{name_of(group)}: {fault} Looking for a way without.", group=group.id)
         return True
 
     def _patched(self, state: LoopState, groups: list[PlanGroup], index: int) -> PatchedJob:
@@ -242,7 +289,7 @@ class OptimizeLoop:
             options=options,
             launch=lambda spec: (self._options.watch.launch or launch)(spec, None),
             progress=lambda p: self._status(progress_line(p)),
-            on_trial=self._note_start,
+            on_trial=self._journal.started,
             reference=self._reference(state),
         )
 
@@ -250,21 +297,6 @@ class OptimizeLoop:
         """Half precision is judged by the unchanged job, unless what was kept trains otherwise on purpose."""
         alike = all(group.parity != "statistical" for group in state.kept)
         return arm_of("as it was", state.baseline if alike else state.current, warmed=True)
-
-    def _note_start(self, trial: Trial) -> None:
-        """Each start of the job with what it took: the journal shows where the minutes went."""
-        made = "used again" if trial.reused else f"{trial.wall_s:.1f} s"
-        block = f" of block {trial.block}" if trial.block else ""
-        self._journal.note(
-            "start",
-            f"{trial.purpose}{block}, {trial.arm}: {made}, {len(trial.steps)} steps, {trial.outcome}",
-            purpose=trial.purpose,
-            arm=trial.arm,
-            label=trial.label,
-            wall_s=0.0 if trial.reused else trial.wall_s,
-            startup_s=trial.startup_s,
-            steps=len(trial.steps),
-        )
 
     def _keep(
         self, state: LoopState, jobs: list[tuple[PlanGroup, PatchedJob]], verdict: Verdict, path: Path
@@ -276,8 +308,9 @@ class OptimizeLoop:
         state.kept += groups
         state.current = jobs[-1][1]
         write_record(self._run / "patched_job.json", state.current)
-        names = "; ".join(_name(group) for group in groups)
+        names = "; ".join(name_of(group) for group in groups)
         self._journal.decide("kept", f"Kept: {names}. {verdict.sentence}", groups=[g.id for g in groups])
+        self._memory.after_kept(verdict)
         self._look_again(state, verdict)
 
     def _look_again(self, state: LoopState, verdict: Verdict) -> None:
@@ -293,20 +326,28 @@ class OptimizeLoop:
         else:
             label = f"look-{state.trials:03d}"
             folder = self._run / "launches" / label
-            self._status("looking again at the patched job")
-            state.observation = watch(start_of(state.current), folder, self._options.watch, None)
-            wall_s = round(state.observation.wall_s, 3)
-            self._journal.note(
-                "start", f"profile: {wall_s:.1f} s", purpose="look", label=label, wall_s=wall_s
-            )
+            found = finished_look(folder, state.current)
+            wall_s = 0.0
+            if found is None:
+                self._status("looking again at the patched job")
+                found = watch(start_of(state.current), folder, self._options.watch, None)
+                wall_s = round(found.wall_s, 3)
+            state.observation = found
+            text = f"profile: {wall_s:.1f} s" if wall_s else "profile: used again"
+            self._journal.note("start", text, purpose="look", label=label, wall_s=wall_s)
         state.diagnosis = diagnose_launch(self._run, label, self._options.rules).diagnosis
+        state.looked = folder
+        state.rungs[-1] = counted_again(state.rungs[-1], state.diagnosis)
         self._journal.decide("analyzed", f"The patched job: {state.diagnosis.verdict}")
 
     def _confirm_whole(self, state: LoopState) -> None:
         """When rungs come from several trials, the whole is compared with the job as it was once more."""
         if state.rounds_kept < 2:
             return
-        arms = [arm_of("as it was", state.baseline), arm_of("all kept", state.current)]
+        arms = [
+            arm_of("as it was", state.baseline, warmed=True),
+            arm_of("all kept", state.current, warmed=True),
+        ]
         verdict = self._run_comparison(
             arms, widest_tier(g.parity for g in state.kept), self._run / "trials" / "whole", state
         )
@@ -330,18 +371,22 @@ class OptimizeLoop:
     def _drop(self, state: LoopState, group: PlanGroup, reason: str, path: Path | None = None) -> None:
         relative = str(path.relative_to(self._run)) if path is not None else None
         state.dropped.append(Dropped(group=group.id, rules=group.rules, reason=reason, verdict=relative))
-        self._journal.decide("dropped", f"Dropped: {_name(group)}: {reason}", group=group.id)
+        self._journal.decide("dropped", f"Dropped: {name_of(group)}: {reason}", group=group.id)
 
     def _trial_folder(self, number: int) -> Path:
         return self._run / "trials" / f"{number:03d}"
 
     def _why_done(self, state: LoopState, plan: Plan) -> str:
         least = 100 * (self._options.min_gain_ratio - 1)
+        if self._at_roof(state):
+            return f"the job is within {1 - NEAR:.0%} of its own roofline"
         if not state.kept and not state.dropped and not plan.groups:
             return "nothing to do"
         return f"nothing admissible is left that could gain {least:.0f} %"
 
     def _write(self, state: LoopState, how: str, reason: str) -> Ladder:
+        kept = {rule for group in state.kept for rule in group.rules}
+        tried = {rule for entry in state.dropped if entry.verdict for rule in entry.rules}
         ladder = Ladder(
             run=self._run.name,
             state=how,  # type: ignore[arg-type]
@@ -349,37 +394,10 @@ class OptimizeLoop:
             dropped=state.dropped,
             stop_reason=reason,
             trials=state.trials,
-            minutes=round(state.minutes(), 2),
+            minutes=round(state.all_minutes(), 2),
+            advice=for_a_person(state.diagnosis, kept, tried),
+            conventional=usual_optimisations(state.original or state.diagnosis, state.rungs, tried),
             outcome="faster" if state.kept else "nothing-kept" if state.dropped else "nothing-to-do",
         )
         write_record(self._run / "ladder.json", ladder)
         return ladder
-
-
-def _without_gain(verdict: Verdict, groups: Sequence[PlanGroup]) -> list[PlanGroup]:
-    """Rungs that did not make the arm before them faster; none when there is one rung."""
-    if len(groups) < 2:
-        return []
-    return [group for group in groups if not _made_faster(verdict, groups, group)]
-
-
-def _made_faster(verdict: Verdict, groups: Sequence[PlanGroup], group: PlanGroup) -> bool:
-    index = groups.index(group)
-    before = "as it is" if index == 0 else groups[index - 1].id
-    for contrast in verdict.contrasts:
-        if contrast.reference == before and contrast.candidate == group.id:
-            return contrast.outcome == "faster"
-    return False
-
-
-def _contrast_text(verdict: Verdict, groups: Sequence[PlanGroup], group: PlanGroup) -> str:
-    index = groups.index(group)
-    before = "as it is" if index == 0 else groups[index - 1].id
-    for contrast in verdict.contrasts:
-        if contrast.reference == before and contrast.candidate == group.id:
-            return contrast.sentence
-    return "it was not measured"
-
-
-def _name(group: PlanGroup) -> str:
-    return " + ".join(member.title for member in group.members) or group.id

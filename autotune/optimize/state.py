@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.records.ladder import Dropped, Rung
@@ -29,11 +30,18 @@ class LoopState:
     failed: dict[str, str] = field(default_factory=dict)  # packages that could not be had -> why
     trials: int = 0
     rounds_kept: int = 0
+    looked: Path = Path()  # folder of the profile the diagnosis is of
+    original: Diagnosis | None = None  # of the unchanged job
+    earlier_s: float = 0.0  # starts made before this loop was resumed
     started: float = field(default_factory=time.monotonic)
 
     def minutes(self) -> float:
         """Minutes since this loop (or its resumption) began."""
         return (time.monotonic() - self.started) / 60.0
+
+    def all_minutes(self) -> float:
+        """With what was spent before the loop was resumed."""
+        return self.minutes() + self.earlier_s / 60.0
 
     def is_closed(self, group: PlanGroup) -> bool:
         """Already kept or dropped."""

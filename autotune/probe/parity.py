@@ -17,6 +17,7 @@ from . import finder
 from .full_precision import FullPrecision, watch_autocast
 from .parity_examples import Layout, bound, flatten, read
 from .parity_isolation import Isolation, logits_of
+from .parity_reduction import Contributions
 from .parity_weights import BUCKETS, gradient_sketch, plain_name, weights_digest
 
 SKETCHED_STEPS = 3  # later gradients differ by the divergence of the weights anyway
@@ -76,6 +77,7 @@ class Parity:
         self.names: dict[int, str] = {}
         self.dropout: bool | None = None
         self.isolation = Isolation(self.torch) if settings.isolation else None
+        self.contributions: Contributions | None = None  # several ranks
         self.loaded: deque[dict[str, Any]] = deque(maxlen=_RECENT_BATCHES)
         self.step = 0
         self.busy = False
@@ -125,10 +127,17 @@ class Parity:
                 values = weights_digest(named, self.torch, widened=True)
         fields = {"initial_weights_digest": digest, "initial_values_digest": values}
         self.emit("parity", {**fields, "dropout_active": self.dropout})
+        if model is not None and self.full is None and self._several_ranks():
+            self.contributions = Contributions(self.torch, model)
         if self.full is not None:
             self.full.exact_products()
             if model is not None:
                 self.full.widen(model)
+
+    def _several_ranks(self) -> bool:
+        distributed = getattr(self.torch, "distributed", None)
+        ready = distributed is not None and distributed.is_available() and distributed.is_initialized()
+        return ready and distributed.get_world_size() > 1
 
     # --- one micro-batch
 
@@ -260,6 +269,11 @@ class Parity:
             "gradient_sketch": self.sketch,
             "example_losses": micro.example_losses,
         }
+        if self.contributions is not None and index <= SKETCHED_STEPS:
+            fields["own_gradient"] = self.contributions.take()
+            if index == SKETCHED_STEPS:
+                self.contributions.end()
+                self.emit("parity", {"reduction_unknown": self.contributions.unknown})
         self.emit("parity_step", fields)
         if index == 1:
             left = self.half if self.full is None else self.full.first_step_over()

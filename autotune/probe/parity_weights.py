@@ -151,15 +151,7 @@ def gradient_sketch(named: list[tuple[str, Any]], torch: Any, buckets: int) -> d
         if gradient.is_sparse:
             gradient = gradient.to_dense()
         piece = piece_of(gradient, torch, "_fsdp_wrapped_module" in name)
-        start = int.from_bytes(blake2b(plain_name(name).encode(), digest_size=7).digest(), "big")
-        sums = torch.zeros(1 + buckets, dtype=torch.float64, device=piece.values.device)
-        for part, index, first in _chunks(piece, torch):
-            values = part.abs() if part.is_complex() else part
-            values = values.float() if values.element_size() < 4 else values
-            sums[0] += (values * values).sum(dtype=torch.float64)
-            if buckets:
-                signs = 1 - 2 * (_mixed((index + 1) * _B + start) & 1)
-                sums[1:] += _bucket_sums(values * signs, index, first, buckets, torch)
+        sums = sketch_sums(plain_name(name), piece, buckets, torch)
         names.append(plain_name(name))
         found.append(sums)
         pieces.append(piece)
@@ -167,6 +159,20 @@ def gradient_sketch(named: list[tuple[str, Any]], torch: Any, buckets: int) -> d
     for name, values in zip(names, _added(found, pieces, torch)):  # noqa: B905
         result[name] = [math.sqrt(values[0]) if values[0] >= 0 else math.nan, *values[1:]]
     return result
+
+
+def sketch_sums(name: str, piece: Piece, buckets: int, torch: Any) -> Any:
+    """Sum of squares and signed sums of one piece of a gradient; those of several pieces add up."""
+    start = int.from_bytes(blake2b(name.encode(), digest_size=7).digest(), "big")
+    sums = torch.zeros(1 + buckets, dtype=torch.float64, device=piece.values.device)
+    for part, index, first in _chunks(piece, torch):
+        values = part.abs() if part.is_complex() else part
+        values = values.float() if values.element_size() < 4 else values
+        sums[0] += (values * values).sum(dtype=torch.float64)
+        if buckets:
+            signs = 1 - 2 * (_mixed((index + 1) * _B + start) & 1)
+            sums[1:] += _bucket_sums(values * signs, index, first, buckets, torch)
+    return sums
 
 
 def _bucket_sums(values: Any, index: Any, first: int | None, buckets: int, torch: Any) -> Any:

@@ -28,6 +28,8 @@ class Rung(Record):
     batches_per_epoch: float | None = None
     optimizer_steps_per_epoch: float | None = None
     peak_memory_gib: float | None = None
+    predicted_peak_gib: float | None = None  # of a memory plan, for the longest batch
+    longest_peak_gib: float | None = None  # the same, measured before the plan was tried
     gpu_busy_frac: float | None = None
     mfu_frac: float | None = None
     parity: str = ""  # the sentence of the parity check
@@ -44,6 +46,16 @@ class Dropped(Record):
     verdict: str | None = None
 
 
+class Conventional(Record):
+    """The usual optimisations of a training job: what the unchanged one had, and what lies beyond them."""
+
+    had: list[str] = Field(default_factory=list)
+    given: list[str] = Field(default_factory=list)  # by kept changes
+    lacking: list[str] = Field(default_factory=list)  # and not mended here
+    unknown: list[str] = Field(default_factory=list)
+    ratio: float | None = None  # the result against the job with all of them; None where one is lacking
+
+
 class Ladder(Document):
     """`ladder.json` of an optimize run."""
 
@@ -52,6 +64,7 @@ class Ladder(Document):
     rungs: list[Rung]
     dropped: list[Dropped] = Field(default_factory=list)
     advice: list[str] = Field(default_factory=list)  # what only a human can decide, one line each
+    conventional: Conventional | None = None
     stop_reason: str = ""
     trials: int = 0
     minutes: float = 0.0

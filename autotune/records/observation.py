@@ -122,6 +122,9 @@ class OptimizerRecord(Record):
     fused_available: bool | None = None
     parameters: int = 0
     state_bytes: int | None = None
+    state_dtypes: dict[str, int] = Field(default_factory=dict)  # dtype -> elements of this rank
+    gradient_dtypes: dict[str, int] = Field(default_factory=dict)  # as they reach the optimizer
+    gradient_bytes: int | None = None
     site: str | None = None
 
 
@@ -166,6 +169,16 @@ class ShardingRecord(Record):
     gradient_syncs_per_step: float | None = None
 
 
+class ProcessGroupRecord(Record):
+    """One process group of torch.distributed that the rank belongs to."""
+
+    name: str
+    description: str = ""
+    backend: str = ""
+    size: int
+    ranks: list[int] = Field(default_factory=list)  # of a large group the first 256
+
+
 class MemoryRecord(Record):
     """Device memory of one rank, bytes; None on the CPU."""
 
@@ -177,19 +190,6 @@ class MemoryRecord(Record):
     host_peak_rss_bytes: int | None = None
     host_bytes: int | None = None  # memory of the host that the job may use
 
-
-class FlagsRecord(Record):
-    """Switches that change speed."""
-
-    anomaly_detection: bool = False
-    deterministic: bool = False
-    launch_blocking: bool = False
-    debugger: bool = False
-    profiler_active: bool = False
-    tf32_allowed: bool | None = None
-    cudnn_benchmark: bool | None = None
-    matmul_precision: str | None = None
-    verbose_logs: list[str] = Field(default_factory=list)  # names of environment variables
 
 class MemoryStep(Record):
     """Memory of one step of a launch that measures it, longest batch first; bytes of one rank."""
@@ -205,6 +205,19 @@ class MemoryStep(Record):
     kept_bytes: int | None = None  # what autograd kept of the largest block that ran plainly
     peak_of_step: bool = True  # false: the host only knows the peak of the whole process
 
+
+class FlagsRecord(Record):
+    """Switches that change speed."""
+
+    anomaly_detection: bool = False
+    deterministic: bool = False
+    launch_blocking: bool = False
+    debugger: bool = False
+    profiler_active: bool = False
+    tf32_allowed: bool | None = None
+    cudnn_benchmark: bool | None = None
+    matmul_precision: str | None = None
+    verbose_logs: list[str] = Field(default_factory=list)  # names of environment variables
 
 
 class EnvironmentRecord(Record):
@@ -237,7 +250,7 @@ class DeviceSample(Record):
     sm_clock_max_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
-    throttle_reasons: list[str] = Field(default_factory=list)
+    throttle_reasons: list[str] | None = None  # None: this GPU or driver does not tell
     foreign_processes: int | None = None
 
 
@@ -308,6 +321,8 @@ class ParityStep(Record):
     examples: int | None = None
     supervised_tokens: int | None = None
     gradient_sketch: dict[str, list[float]] = Field(default_factory=dict)  # parameter -> [norm, buckets]
+    # First steps of several ranks: parameter -> buckets of this rank's own gradient before it is reduced
+    own_gradient: dict[str, list[float]] = Field(default_factory=dict)
     # First steps only: digest of an example -> [summed negative log likelihood, labels that count]
     example_losses: dict[str, list[float]] = Field(default_factory=dict)
 
@@ -336,6 +351,7 @@ class ParityRecord(Record):
     steps: list[ParityStep] = Field(default_factory=list)
     isolation: list[IsolationRecord] = Field(default_factory=list)
     isolation_error: str | None = None
+    reduction_unknown: str = ""  # why the ranks' own gradients were not seen
 
 
 class RankObservation(Record):
@@ -355,7 +371,9 @@ class RankObservation(Record):
     loaders: list[LoaderRecord] = Field(default_factory=list)
     checkpointing: CheckpointingRecord | None = None
     sharding: ShardingRecord | None = None
+    process_groups: list[ProcessGroupRecord] = Field(default_factory=list)
     memory: MemoryRecord | None = None
+    memory_steps: list[MemoryStep] = Field(default_factory=list)  # of a launch that measures memory
     flags: FlagsRecord | None = None
     recipe: RecipeRecord | None = None
     phases: list[PhaseRecord] = Field(default_factory=list)
@@ -373,7 +391,6 @@ class RankObservation(Record):
     hook_ms_total: float = 0.0
 
 
-    memory_steps: list[MemoryStep] = Field(default_factory=list)  # of a launch that measures memory
 class CpuLoad(Record):
     """The cores a launch may use: its own work and that of other programs, means over the launch."""
 

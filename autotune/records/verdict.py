@@ -30,7 +30,7 @@ Outcome = Literal[
     "no-steady-state",
     "not-finished",
 ]
-Purpose = Literal["warm", "parity", "reference", "live", "timing", "longest"]
+Purpose = Literal["warm", "parity", "reference", "live", "timing", "longest", "memory"]
 ReferenceState = Literal["not-needed", "used", "unknown"]
 Unit = Literal["ms/step", "useful tokens/s", "steps/s"]
 
@@ -170,6 +170,8 @@ class ParityEvidence(Record):
     packed: bool | None = None  # rows that hold several examples
     real_tokens: list[int | None] = Field(default_factory=list)  # per step, summed over ranks
     logged: dict[str, float] = Field(default_factory=dict)  # losses the job printed, by the step it named
+    # Step -> parameter -> buckets of the gradient before reduction, added up over all ranks
+    contributions: dict[int, dict[str, list[float]]] = Field(default_factory=dict)
 
 
 class ParityStepResult(Record):

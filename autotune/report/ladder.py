@@ -28,13 +28,15 @@ def render_ladder(ladder: Ladder, *, price_per_hour: float | None = None) -> str
             lines += ["", *wrap(f"training unchanged: {rung.parity}", 2)]
             break
     first, last = ladder.rungs[0], ladder.rungs[-1]
+    if last is not first:
+        lines += _epoch(first, last)
     if first.projected_hours is not None and last.projected_hours is not None and last is not first:
         before, after = first.projected_hours, last.projected_hours
         lines += ["", f"whole job: {duration(before)} -> {duration(after)} projected"]
         if price_per_hour is not None:
             costs = f"{money(before * price_per_hour)} -> {money(after * price_per_hour)}"
             lines.append(f"cost: {costs} at {price_per_hour:g} an hour for all GPUs")
-        lines += _epoch(first, last)
+    lines += _beyond_the_usual(ladder)
     if ladder.dropped:
         lines += ["", "not kept:"]
         for entry in ladder.dropped:
@@ -49,13 +51,34 @@ def render_ladder(ladder: Ladder, *, price_per_hour: float | None = None) -> str
 
 
 def _epoch(first: Rung, last: Rung) -> list[str]:
-    if not (first.batches_per_epoch and first.optimizer_steps_per_epoch and last.optimizer_steps_per_epoch):
+    """Batches and optimizer steps before and after; a number that is not known is said to be so."""
+    if not first.batches_per_epoch or not first.optimizer_steps_per_epoch:
         return []
-    before = (
-        f"{first.batches_per_epoch:,.0f} batches and {first.optimizer_steps_per_epoch:,.0f} optimizer steps"
+
+    def count(value: float | None) -> str:
+        return f"{value:,.0f}" if value is not None else "unknown"
+
+    before, after = (
+        f"{count(rung.batches_per_epoch)} batches and {count(rung.optimizer_steps_per_epoch)} optimizer steps"
+        for rung in (first, last)
     )
-    after = f"{last.batches_per_epoch or 0:,.0f} and {last.optimizer_steps_per_epoch:,.0f}"
-    return [f"an epoch: {before} before, {after} after"]
+    return ["", *wrap(f"an epoch: {before} before, {after} after", 2)]
+
+
+def _beyond_the_usual(ladder: Ladder) -> list[str]:
+    """The result beside a conventionally tuned job, for those who ask what usual tuning would have given."""
+    usual = ladder.conventional
+    if usual is None or len(ladder.rungs) < 2:
+        return []
+    lines = []
+    if usual.ratio is not None:
+        lines += wrap(f"beside a conventionally tuned job: {usual.ratio:.2f}x", 2)
+    elif usual.lacking:
+        lines += wrap(f"beside a conventionally tuned job: unknown, without {', '.join(usual.lacking)}", 2)
+    for words, names in (("had already", usual.had), ("got here", usual.given), ("not known", usual.unknown)):
+        if names:
+            lines += wrap(f"  usual optimisations {words}: {', '.join(names)}", 4)
+    return ["", *lines] if lines else []
 
 
 def headline(ladder: Ladder) -> str:

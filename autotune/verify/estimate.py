@@ -62,17 +62,19 @@ def estimate_minutes(
     timed = _timed_steps(options, cost.step_s) + options.warmup_steps
     block_s = cost.launch_s(timed) + (arms - 1) * cost.launch_s(timed, gain)
     parity_s, parity_launches = _parity(cost, options, gain)
+    again_s, again_launches = _again(cost, options)
     least = 2 if gain > 1.3 else min(options.min_pairs, options.max_pairs)
-    warm_s, warm_launches = (block_s, arms) if _warms(observation, options) else (0.0, 0)
+    # Parity fills the caches of both arms.
+    warm_s, warm_launches = (block_s, arms) if options.tier is None else (0.0, 0)
     common, launches = parity_s + warm_s, parity_launches + warm_launches
-    most = (common + options.max_pairs * block_s) / 60
+    most = (common + again_s + options.max_pairs * block_s) / 60
     if options.max_minutes is not None:
         most = min(most, max(options.max_minutes, common / 60))
     return PlanEstimate(
         minutes_least=round(min((common + least * block_s) / 60, most), 2),
         minutes_most=round(most, 2),
         launches_least=launches + least * arms,
-        launches_most=launches + options.max_pairs * arms,
+        launches_most=launches + again_launches + options.max_pairs * arms,
     )
 
 
@@ -85,15 +87,13 @@ def _timed_steps(options: VerifyOptions, step_s: float) -> int:
 def _parity(cost: _LaunchCost, options: VerifyOptions, gain: float) -> tuple[float, int]:
     if options.tier is None:
         return 0.0, 0
-    # A bitwise change mostly is equal to the last bit: then the baseline's own noise is not asked for.
-    baseline = len(options.seeds) if options.tier == "statistical" else 1 if options.tier == "bitwise" else 2
-    candidate = len(options.seeds) if options.tier == "statistical" else 1
+    each = len(options.seeds) if options.tier == "statistical" else 1
     steps = round(options.parity_steps * _PARITY_SLOWER)
-    return baseline * cost.launch_s(steps) + candidate * cost.launch_s(steps, gain), baseline + candidate
+    return each * (cost.launch_s(steps) + cost.launch_s(steps, gain)), 2 * each
 
 
-def _warms(observation: Observation, options: VerifyOptions) -> bool:
-    """Whether launches are made to fill caches: on a GPU, without parity, or when the job compiles."""
-    gpu = any(rank.environment.device_type != "cpu" for rank in observation.ranks)
-    compiled = any("compile" in step.tags for rank in observation.ranks for step in rank.steps)
-    return gpu or compiled or options.tier is None
+def _again(cost: _LaunchCost, options: VerifyOptions) -> tuple[float, int]:
+    """The baseline once more, for its own noise, where a change does not pass without that."""
+    if options.tier in (None, "statistical"):
+        return 0.0, 0
+    return cost.launch_s(round(options.parity_steps * _PARITY_SLOWER)), 1

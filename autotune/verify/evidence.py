@@ -38,7 +38,26 @@ def parity_evidence(
         packed=_packed(ranks),
         real_tokens=_real_tokens(ranks),
         logged=logged or {},
+        contributions=_contributions([r.parity for r in ranks if r.parity is not None]),
     )
+
+
+def _contributions(records: list[ParityRecord]) -> dict[int, dict[str, list[float]]]:
+    """The ranks' own gradients of the first steps, added up; empty where a rank did not see its own."""
+    found: dict[int, dict[str, list[float]]] = {}
+    if len(records) < 2 or any(record.reduction_unknown for record in records):
+        return found
+    for step in records[0].steps[:KEPT_SKETCHES]:
+        rows = [s.own_gradient for r in records for s in r.steps if s.index == step.index]
+        if len(rows) < len(records) or not all(rows):
+            continue
+        total: dict[str, list[float]] = {}
+        for row in rows:
+            for name, sums in row.items():
+                known = total.get(name, [0.0] * len(sums))
+                total[name] = [a + b for a, b in zip(known, sums, strict=True)]
+        found[step.index] = total
+    return found
 
 
 def _trimmed(records: list[ParityRecord]) -> list[ParityRecord]:
@@ -50,7 +69,8 @@ def _trimmed(records: list[ParityRecord]) -> list[ParityRecord]:
             same = place > 0 and number < len(records[0].steps)
             repeated = same and step.gradient_sketch == records[0].steps[number].gradient_sketch
             keep = number < KEPT_SKETCHES and not repeated
-            steps.append(step if keep else step.model_copy(update={"gradient_sketch": {}}))
+            dropped: dict[str, object] = {"own_gradient": {}} | ({} if keep else {"gradient_sketch": {}})
+            steps.append(step.model_copy(update=dropped))
         found.append(record.model_copy(update={"steps": steps}))
     return found
 

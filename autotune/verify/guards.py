@@ -35,9 +35,9 @@ def machine_state(samples: Sequence[DeviceSample], load: CpuLoad | None = None) 
         return state
     busy = [s for s in samples if (s.utilisation_frac or 0.0) >= BUSY] or list(samples)
     clocks = [s.sm_clock_mhz for s in busy if s.sm_clock_mhz is not None]
-    reasons = {reason for s in busy for reason in s.throttle_reasons}
+    reasons = {reason for s in busy for reason in s.throttle_reasons or ()}
     often = sorted(
-        r for r in reasons if sum(r in s.throttle_reasons for s in busy) > THROTTLED_SHARE * len(busy)
+        r for r in reasons if sum(r in (s.throttle_reasons or ()) for s in busy) > THROTTLED_SHARE * len(busy)
     )
     foreign = [s.foreign_processes for s in samples if s.foreign_processes is not None]
     return state.model_copy(

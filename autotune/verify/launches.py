@@ -48,6 +48,9 @@ class Request:
     seed: int | None = None
     deterministic: bool = False
     isolation: bool = False
+    memory_probe: tuple[int, ...] = ()
+    """Purpose memory: blocks of each step that run without checkpointing."""
+    longest_times: int = 8
 
     @property
     def shared(self) -> bool:
@@ -91,6 +94,8 @@ class Bench:
     def _wanted(self, request: Request) -> int:
         if request.purpose in ("reference", "longest"):
             return REFERENCE_STEPS
+        if request.memory_probe:
+            return len(request.memory_probe)
         return self.options.parity_steps if request.purpose == "parity" else self.options.steps
 
     def _spec(self, request: Request, minutes_left: float | None) -> LaunchSpec:
@@ -119,7 +124,9 @@ class Bench:
             deterministic=request.deterministic,
             isolation=request.isolation,
             full_precision=request.purpose == "reference",
-            longest_first=request.purpose == "longest",
+            longest_first=request.purpose in ("longest", "memory"),
+            longest_times=request.longest_times,
+            memory_probe=request.memory_probe,
             env=dict(arm.env),
             python_path=arm.python_path,
             protect=options.protect,
@@ -160,6 +167,7 @@ def _key(spec: LaunchSpec, arm: Arm) -> str:
         spec.isolation,
         spec.full_precision,
         spec.longest_first,
+        *((list(spec.memory_probe), spec.longest_times) if spec.memory_probe else ()),
         spec.stop,
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
@@ -229,7 +237,7 @@ def fate(observation: Observation, trial: Trial, wanted: int) -> tuple[TrialOutc
         return "crashed", failure_sentence(observation)
     if killed and not enough and observation.stop_reason is None:
         return "crashed", f"rank {killed[0].rank} was killed after {len(killed[0].steps)} steps"
-    if trial.purpose in ("parity", "reference", "live", "longest"):
+    if trial.purpose in ("parity", "reference", "live", "longest", "memory"):
         least: int = LEAST_PARITY_STEPS if trial.purpose == "parity" else 1
         short = f"the job ended after {len(trial.steps)} steps, {least} needed"
         return ("finished", "") if len(trial.steps) >= least else ("too-few-steps", short)

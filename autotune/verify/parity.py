@@ -33,6 +33,8 @@ from autotune.verify.premises import (
     check_weights,
     trains_on_padding,
 )
+from autotune.verify.reduction import NAME as REDUCTION
+from autotune.verify.reduction import check_reduction
 from autotune.verify.reference import (
     ReferenceResult,
     compare_with_reference,
@@ -59,6 +61,7 @@ def compare(
 ) -> ParityResult:
     """Judge the candidate by one of the first three tiers.
 
+    `repeat`: the baseline again, or `baseline` itself where the candidate is to pass without its noise.
     `reference`: the baseline in float32, where half precision is at work; `reference_unknown`: why there is
     none although there should be.
     """
@@ -80,6 +83,7 @@ def compare(
             "the baseline does not repeat itself to the last bit, so compared numerically",
         )
         losses = compare_losses(baseline, repeat, candidate, used)
+    alone = repeat is baseline and not losses.identical
     exact, against = _reference(baseline, repeat, candidate, reference, reference_unknown)
     judged = against.judged if against is not None else {}
     checks += [
@@ -95,13 +99,14 @@ def compare(
         *(against.checks if against is not None else exact),
         check_learning(baseline, candidate),
         check_replicas(baseline, candidate),
+        check_reduction(baseline, candidate),
         check_logged(baseline, candidate),
         check_isolation(baseline, candidate, used),
     ]
     checks += _gradients_needed(baseline, candidate, used, checks)
     flaw = _baseline_flaw(baseline, candidate)
     state: ReferenceState = "used" if against is not None else "unknown" if exact else "not-needed"
-    return _result(tier, used, checks, losses, fallen=fallen, flaw=flaw, reference=state)
+    return _result(tier, used, checks, losses, fallen=fallen, flaw=flaw, reference=state, alone=alone)
 
 
 def _reference(
@@ -163,6 +168,7 @@ def _result(
     fallen: str = "",
     flaw: str = "",
     reference: ReferenceState = "not-needed",
+    alone: bool = False,
 ) -> ParityResult:
     failed = sorted((c for c in checks if c.outcome == "fail"), key=lambda c: _rank(c.name))
     unknown = [check for check in checks if check.outcome == "undecided"]
@@ -180,7 +186,7 @@ def _result(
         outcome = "equal"
     steps = losses.steps if losses else []
     largest = max((abs(step.difference_frac) for step in steps), default=None)
-    noise = losses.noise_frac if losses else None
+    noise = losses.noise_frac if losses and not alone else None
     identical = losses is not None and losses.identical
     reasons = [f"{check.name}: {check.detail}" for check in (unknown if outcome == "undecided" else failed)]
     reasons += [f"{check.name}: {check.detail}" for check in unknown if refused]
@@ -200,7 +206,16 @@ def _result(
 
 
 # The check that names the cause comes first: a loss that differs is what all of them lead to.
-_CAUSES = ("isolation", "examples", "supervised tokens", "ranks", "learning", "replicas", "logged loss")
+_CAUSES = (
+    "isolation",
+    "examples",
+    "supervised tokens",
+    "ranks",
+    "learning",
+    "replicas",
+    REDUCTION,
+    "logged loss",
+)
 
 
 def _rank(name: str) -> int:
@@ -208,7 +223,7 @@ def _rank(name: str) -> int:
 
 
 _PREMISES = frozenset({"seed", "initial weights", "dropout", "examples", "loss", "gradients"})
-_CERTAIN = frozenset({"isolation", "supervised tokens", "ranks", "learning", "replicas"})
+_CERTAIN = frozenset({"isolation", "supervised tokens", "ranks", "learning", "replicas", REDUCTION})
 
 
 def _excused(failed: list[ParityCheck], unknown: list[ParityCheck]) -> bool:
@@ -233,12 +248,20 @@ def _sentence(
         if used == "bitwise" or identical:
             text = f"losses identical for {steps} steps"
         else:
-            own = f"{noise:.2g}" if noise else "none"
-            text = f"loss within {largest or 0.0:.2g} of itself for {steps} steps (run-to-run noise {own})"
+            own = (
+                "within rounding"
+                if noise is None
+                else f"run-to-run noise {noise:.2g}"
+                if noise
+                else "no run-to-run noise"
+            )
+            text = f"loss within {largest or 0.0:.2g} of itself for {steps} steps ({own})"
         if used == "token-exact":
             text += ", the same examples and labels in every step"
             isolated = next((c.detail for c in checks if c.name == "isolation" and c.outcome == "pass"), "")
             text += f"; {isolated}" if isolated else ""
+        over = next((c for c in checks if c.name == REDUCTION and c.detail != "one rank"), None)
+        text += f"; gradient over ranks {over.detail}" if over is not None else ""
         for check in checks:
             if check.name in ("gradients against float32", "float32 reference"):
                 text += (

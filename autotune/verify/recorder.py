@@ -40,7 +40,7 @@ class Recorder:
         """What is left of the budget; None without one."""
         if self.max_minutes is None:
             return None
-        spent_s = sum(trial.wall_s for trial in self.session.trials if not trial.reused)
+        spent_s = sum(trial.wall_s for trial in self.session.trials if trial.started_at)
         return max(0.0, self.max_minutes - spent_s / 60)
 
     def run(self, request: Request, *, may_retry: bool = False) -> tuple[Observation, Trial]:

@@ -9,21 +9,16 @@ compilation, has no steady state, and no number is taken from it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from statistics import fmean, median
+from statistics import median
 
-WINDOW = 5
+from autotune.steadiness import NOT_SPEED, at_equal_work, settle, trend
+
 CLOSE = 0.02
-ROOM = 2.25  # median step-to-step changes: four standard errors of a median of five normal values
 LEAST_STEPS = 5  # counted steps after settling
-ALWAYS_EXCLUDED = frozenset({"first", "warmup", "profiled", "after_profile", "compile"})
 SOMETIMES_EXCLUDED = frozenset({"checkpoint", "evaluation", "gc"})  # unless the job does it all the time
 ALL_THE_TIME = 1 / 3
-TREND = 0.05  # least change between the quarters of the second half that counts as a trend
-CERTAIN = 3.3  # standard errors of Kendall's S under no trend: one in a thousand
 SLOW = 3.0  # against the median: a step that met something it had to prepare for
 
 
@@ -47,7 +42,7 @@ def excluded_positions(tags: Sequence[Sequence[str]]) -> set[int]:
         for tag in SOMETIMES_EXCLUDED
         if sum(tag in step for step in tags) > ALL_THE_TIME * max(1, len(tags))
     }
-    drop = ALWAYS_EXCLUDED | (SOMETIMES_EXCLUDED - usual)
+    drop = NOT_SPEED | (SOMETIMES_EXCLUDED - usual)
     return {0} | {i for i, step in enumerate(tags) if drop.intersection(step)}
 
 
@@ -67,24 +62,14 @@ def find_steady(
     usable = [i for i in range(len(durations_ms)) if i not in out]
     if len(usable) < LEAST_STEPS:
         return _too_few(len(durations_ms), tags, len(usable))
-    series = _least_spread(durations_ms, usable, work)
-    values = [series[i] for i in usable]
-    half = len(usable) - max(LEAST_STEPS, len(usable) // 2)
-    novel = [new_shape[i] for i in usable[half:]] if len(new_shape) == len(durations_ms) else []
-    if fault := _trend(values[half:]) or _slow_at_new_shapes(values[half:], novel):
+    amounts = [work[i] for i in usable] if len(work) == len(durations_ms) else []
+    values = at_equal_work([durations_ms[i] for i in usable], amounts)
+    found = settle(values, CLOSE)
+    late = values[found.half :]
+    novel = [new_shape[i] for i in usable[found.half :]] if len(new_shape) == len(durations_ms) else []
+    if fault := _still_changing(late) or _slow_at_new_shapes(late, novel):
         return Steady(None, fault, "no-steady-state")
-    running = [median(values[k : k + WINDOW]) for k in range(len(values) - WINDOW + 1)]
-    centre = median(values[half:])
-    settled = running[min(half, len(running) - 1) :]
-    scatter = ROOM * median(abs(after - before) for before, after in pairwise(values))
-    allowed = max(CLOSE * centre, scatter, *(abs(value - centre) for value in settled))
-    start = len(running) - 1
-    while start > 0 and abs(running[start - 1] - centre) <= allowed:
-        start -= 1
-    # The window is accepted by its median: a warm-up step may still stand at its head.
-    while start < half and values[start] > 1.5 * centre and values[start] - centre > 2 * allowed:
-        start += 1
-    return Steady(usable[start])
+    return Steady(usable[found.start])
 
 
 def _too_few(steps: int, tags: Sequence[Sequence[str]], usable: int) -> Steady:
@@ -94,41 +79,13 @@ def _too_few(steps: int, tags: Sequence[Sequence[str]], usable: int) -> Steady:
     return Steady(None, f"only {usable} of {steps} steps can be timed, {LEAST_STEPS} needed", "too-few-steps")
 
 
-def _least_spread(
-    durations: Sequence[float], usable: Sequence[int], work: Sequence[float | None]
-) -> Mapping[int, float]:
-    """Durations, or durations per unit of work where those vary less."""
-    plain = {i: durations[i] for i in usable}
-    if len(work) != len(durations) or any(not work[i] for i in usable):
-        return plain
-    amounts = {i: float(work[i] or 1) for i in usable}
-    mean_work = fmean(amounts.values())
-    scaled = {i: durations[i] * mean_work / amounts[i] for i in usable}
-    return scaled if _spread(list(scaled.values())) < _spread(list(plain.values())) else plain
-
-
-def _spread(values: Sequence[float]) -> float:
-    """Median absolute deviation against the median."""
-    centre = median(values)
-    return median(abs(value - centre) for value in values) / centre if centre else 0.0
-
-
-def _trend(values: Sequence[float]) -> str:
-    """The second half still changes: by over 5 % between its quarters, and one step after the other."""
-    count = len(values)
-    if count < 8:
-        return ""
-    change = median(values[(count + 1) // 2 :]) / median(values[: count // 2]) - 1
-    score = sum(
-        (later > earlier) - (later < earlier)
-        for place, earlier in enumerate(values)
-        for later in values[place + 1 :]
-    )
-    certain = CERTAIN * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
-    if abs(change) <= TREND or abs(score) < certain:
+def _still_changing(values: Sequence[float]) -> str:
+    """The second half still gets longer or shorter."""
+    change = trend(values)
+    if change is None:
         return ""
     word = "shorter" if change < 0 else "longer"
-    return f"steps were still getting {word} at the end ({change:+.0%} within the last {count} steps)"
+    return f"steps were still getting {word} at the end ({change:+.0%} within the last {len(values)} steps)"
 
 
 def _slow_at_new_shapes(values: Sequence[float], novel: Sequence[bool | None]) -> str:

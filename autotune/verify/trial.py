@@ -1,7 +1,7 @@
 """Runs the launches of a comparison and writes its verdict.
 
-Order: parity in processes of its own (the baseline twice, for the tolerance), a proof that the change is in
-effect, then timing in complete blocks, AB BA AB. Cheap refusals come first. Everything finished is kept on
+Order: parity in processes of its own (the baseline again where its noise matters), a proof that the change is
+in effect, then timing in complete blocks, AB BA AB. Cheap refusals come first. Everything finished is kept on
 disk, so a comparison that was killed goes on where it stopped.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune import store
-from autotune.records.verdict import ArmRecord, ParityEvidence, Settings, Trial, Verdict
+from autotune.records.verdict import ArmRecord, ParityEvidence, ParityResult, Settings, Trial, Verdict
 from autotune.verify import stats
 from autotune.verify.arm import Arm, Progress, ProgressCallback, VerifyOptions
 from autotune.verify.evidence import parity_evidence, same_training
@@ -95,8 +95,8 @@ class _Comparison:
     def parity(self) -> None:
         """The baseline, the last arm, and what it takes to judge them; or both arms at every seed.
 
-        A last arm equal to the last bit needs nothing more. Else the baseline runs again, for its own noise,
-        and where half precision is at work once more in float32.
+        A last arm that is equal without any allowance for noise needs nothing more. Else the baseline runs
+        again, for its own noise. Half precision is judged beside the baseline in float32.
         """
         tier = self.options.tier
         if tier is None:
@@ -112,13 +112,17 @@ class _Comparison:
             before = self._parity_launch(first, 1, seed, deterministic)
             after = self._parity_launch(last, 1, seed, deterministic)
             if not same_training(before, after):
-                self._parity_launch(first, 2, seed, deterministic)
                 if self.options.reference and needs_reference(before):
                     self._reference_launch(before)
-        session = self.session
-        result = judge_parity(session.evidence, session.settings, session.names, session.reference_unknown)
-        if result.outcome == "broken" and not self.options.speed_when_broken:
+                # Noise only ever widens what is allowed: who passes without it needs no measure of it.
+                if self._judged().outcome not in ("equal", "refused"):
+                    self._parity_launch(first, 2, seed, deterministic)
+        if self._judged().outcome == "broken" and not self.options.speed_when_broken:
             raise Ended
+
+    def _judged(self) -> ParityResult:
+        session = self.session
+        return judge_parity(session.evidence, session.settings, session.names, session.reference_unknown)
 
     def _parity_launch(
         self, arm: Arm, number: int, seed: int | None, deterministic: bool = False
@@ -172,20 +176,23 @@ class _Comparison:
         return False
 
     def warm(self) -> None:
-        """Fill the caches of each arm in a launch that is not timed, where parity has not done it."""
+        """Fill the caches of each arm in a launch that is not timed, where none has done it yet."""
         for arm in self.arms:
-            if not arm.warmed and not self._warmed_by_parity(arm):
+            if not arm.warmed and not self._warmed_before(arm):
                 self.recorder.run(Request(purpose="warm", arm=arm, seed=self.options.seed))
 
-    def _warmed_by_parity(self, arm: Arm) -> bool:
-        """Parity, or the profile that proved the change, ran the same code.
+    def _warmed_before(self, arm: Arm) -> bool:
+        """An earlier launch ran the same code.
 
-        Where it compiled, graphs may be other ones. So may kernels on a GPU under deterministic algorithms,
-        but a bitwise change leaves the kernels of the unchanged job as they are. On a CPU without compilation
-        there is nothing to warm.
+        Graphs that parity compiled may be other ones than those of a timed launch. A candidate is timed all
+        the same: steps that compile are left out, a launch with too few others is made again with its caches
+        full, and cold caches can only make it look slower. For a baseline that would be a gift to the others.
+        On a CPU without compilation there is nothing to warm.
         """
         told = [t for t in self.session.trials if t.purpose in ("parity", "live")]
         own = [t for t in told if t.arm == arm.name]
+        if any(t.purpose == "live" for t in own) or (own and arm is not self.arms[0]):
+            return True
         if any("compile" in step.tags for trial in own or told for step in trial.steps):
             return False
         software = self.session.arms[0].software
@@ -264,8 +271,11 @@ class _Comparison:
         left = self.recorder.minutes_left()
         if left is None:
             return False
-        last = [t.wall_s for t in self.session.trials if t.purpose in ("timing", "parity", "warm")]
-        expected = len(self.arms) * (sum(last[-2:]) / len(last[-2:]) if last else 0.0) / 60
+        timed = [t.wall_s for t in self.session.trials if t.purpose == "timing"][-len(self.arms) :]
+        # Before the first block: the quickest launch so far, since others compiled for the first time.
+        others = [t.wall_s for t in self.session.trials if t.purpose in ("parity", "warm", "live")]
+        one_s = sum(timed) / len(timed) if timed else min(others, default=0.0)
+        expected = len(self.arms) * one_s / 60
         if expected <= left:
             return False
         self.session.notes.append(

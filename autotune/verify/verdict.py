@@ -19,7 +19,6 @@ from autotune.records.verdict import (
     Verdict,
 )
 from autotune.verify import parity, stats
-from autotune.verify.evidence import same_training
 from autotune.verify.figures import steadiness, step_ms, useful_tokens_per_s
 from autotune.verify.measure import measure
 from autotune.verify.memory import headroom_fault, longest_batch_fault, longest_batch_fits
@@ -115,13 +114,11 @@ def judge_parity(
         if not first or not last:
             return parity.not_run(settings.tier, "training was not compared: a launch is missing")
         return compare_statistical(first, last)
-    if len(first) == 1 and last and same_training(first[0], last[0]):
-        first = [first[0], first[0]]
-    if len(first) < 2 or not last:
+    if not first or not last:
         return parity.not_run(settings.tier, "training was not compared: a launch is missing")
     return parity.compare(
         first[0],
-        first[1],
+        first[1] if len(first) > 1 else first[0],  # once: no allowance for its own noise
         last[0],
         tier=settings.tier,
         reference=exact,

@@ -1,0 +1,81 @@
+"""When a series of step times has settled: shared by the facts of one launch and the comparison of many.
+
+The series is steady from the earliest step after which the running median of five steps stays near the median
+of the second half. Near is a share of it, or what the scatter of the steps lets a median of five differ by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
+
+WINDOW = 5
+NOT_SPEED = frozenset({"first", "warmup", "profiled", "after_profile", "compile"})  # tags of such steps
+ROOM = 2.25  # median step-to-step changes: four standard errors of a median of five normal values
+TREND = 0.05  # least change between the quarters of the second half that counts as a trend
+CERTAIN = 3.3  # standard errors of Kendall's S under no trend: one in a thousand
+_HEAD = 1.5  # times the level: a warm-up step at the head of an accepted window
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """From which position a series counts. `near`: its second half does not leave its own level."""
+
+    start: int
+    half: int  # where the second half begins
+    near: bool
+
+
+def settle(values: Sequence[float], close: float) -> Settled:
+    """Where a series of at least one value has settled; `close`: the share of the level that is near."""
+    window = min(WINDOW, len(values))
+    half = len(values) - max(window, len(values) // 2)
+    running = [median(values[k : k + window]) for k in range(len(values) - window + 1)]
+    centre = median(values[half:])
+    settled = running[min(half, len(running) - 1) :]
+    scatter = ROOM * median([abs(after - before) for before, after in pairwise(values)] or [0.0])
+    room = max(close * centre, scatter)
+    furthest = max(abs(value - centre) for value in settled)
+    allowed = max(room, furthest)
+    start = len(running) - 1
+    while start > 0 and abs(running[start - 1] - centre) <= allowed:
+        start -= 1
+    # The window is accepted by its median: a warm-up step may still stand at its head.
+    while start < half and values[start] > _HEAD * centre and values[start] - centre > 2 * allowed:
+        start += 1
+    return Settled(start, half, near=furthest <= room)
+
+
+def trend(values: Sequence[float]) -> float | None:
+    """The change between the halves of a series that still changes, one value after another; else None."""
+    count = len(values)
+    if count < 8:
+        return None
+    change = median(values[(count + 1) // 2 :]) / median(values[: count // 2]) - 1
+    score = sum(
+        (later > earlier) - (later < earlier)
+        for place, earlier in enumerate(values)
+        for later in values[place + 1 :]
+    )
+    certain = CERTAIN * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    return None if abs(change) <= TREND or abs(score) < certain else change
+
+
+def at_equal_work(durations: Sequence[float], work: Sequence[float | None]) -> list[float]:
+    """Durations scaled to the mean work of a step, where all work is known and that makes them vary less."""
+    plain = list(durations)
+    if not plain or len(work) != len(plain) or any(not amount for amount in work):
+        return plain
+    amounts = [float(amount or 1) for amount in work]
+    mean_work = fmean(amounts)
+    scaled = [d * mean_work / a for d, a in zip(plain, amounts, strict=True)]
+    return scaled if spread(scaled) < spread(plain) else plain
+
+
+def spread(values: Sequence[float]) -> float:
+    """Median absolute deviation against the median."""
+    centre = median(values)
+    return median(abs(value - centre) for value in values) / centre if centre else 0.0
