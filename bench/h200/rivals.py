@@ -4,9 +4,9 @@
     python bench/h200/rivals.py packed --fused-adamw
 
 `padded`: SFTConfig's defaults (checkpointing on, bf16 autocast over fp32 weights), rows of similar length
-together, padded to the longest. `packed`: packing="bfd" into rows of --max-tokens, one row a step. Same model,
-rows and tokens a step as the job. Prints one line of JSON: useful tokens/s (median over the timed steps, padding
-not counted), peak memory and losses. One process, one GPU or the CPU.
+together, padded to the longest. `packed`: packing="bfd" into rows of --max-tokens, one row a step. Same
+model, rows and tokens a step as the job. Prints one line of JSON: useful tokens/s (median over the timed
+steps, padding not counted), peak memory and losses. One process, one GPU or the CPU.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
+from datasets import Dataset  # type: ignore[import-untyped]
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3_5TextConfig, TrainerCallback
-from trl import SFTConfig, SFTTrainer
+from trl import SFTConfig, SFTTrainer  # type: ignore[attr-defined]
 
 CASE = Path(__file__).resolve().parents[2] / "examples" / "founding_case"
 sys.path.insert(0, str(CASE))
