@@ -59,6 +59,7 @@ KEYS: dict[str, Key] = {
     "max-minutes": Key("number", "max_minutes", "Minutes at most."),
     "max-trials": Key("count", "max_trials", "Trials at most."),
     "min-gain": Key("number", "min_gain", "Percent a change must bring to be kept."),
+    "memory-limit": Key("number", "memory_limit", "GiB a rank may use in the memory plan."),
     "price-per-gpu-hour": Key("number", "price_per_gpu_hour", "What one GPU costs an hour, for the report."),
 }
 VERB_TABLES = ("analyze", "apply", "optimize", "report", "verify")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,19 @@ def value_of(text: str, suffix: str, key: str) -> Any:
     data = _load(text, suffix)
     path = _lookup(data, key)
     return None if path is None else _get(data, path)
+
+
+def numbers(text: str, suffix: str) -> list[tuple[str, int]]:
+    """(dotted key, value) of every whole number of the file. Raises EditRefused where it cannot be read."""
+
+    def inner(data: Any, before: str) -> Iterator[tuple[str, int]]:
+        for key, value in data.items() if isinstance(data, dict) else ():
+            if isinstance(value, dict):
+                yield from inner(value, f"{before}{key}.")
+            elif isinstance(value, int) and not isinstance(value, bool):
+                yield f"{before}{key}", value
+
+    return list(inner(_load(text, suffix), ""))
 
 
 def set_key(text: str, suffix: str, key: str, value: Value) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.apply import dialects, flags
+from autotune.apply import counts, dialects, flags
 from autotune.apply.edit import SITE_ACTIONS, Edit, edit_source
 from autotune.apply.locate import EditRefused
 from autotune.apply.shims import MODULE_NAME, render_shim
@@ -119,6 +119,7 @@ class _Bench:
         self.flag_rules: dict[str, tuple[str | None, str]] = {}
         self.key_rules: dict[tuple[Path, str], tuple[object, str]] = {}
         self.env_rules: dict[str, str] = {}
+        self.literals: dict[Path, dict[tuple[str, int], tuple[int, str]]] = {}  # (name, was) -> value, rule
 
     def add(self, member: Member, step: FixStep) -> None:
         arguments = step.arguments
@@ -129,6 +130,8 @@ class _Bench:
         elif step.action in ("set_flag", "remove_flag"):
             value = None if step.action == "remove_flag" else str(arguments["value"])
             self._flag(member.rule, str(arguments["name"]), value, remove=step.action == "remove_flag")
+        elif step.action == "set_count":
+            self._count(member, arguments)
         elif step.action == "set_key":
             self._key(member.rule, str(arguments["key"]), arguments["value"])
         elif step.action == "set_env":
@@ -182,6 +185,33 @@ class _Bench:
             self.changes.argv = flags.remove_flag(self.changes.argv, self.target.command, name)
         else:
             self.changes.argv = flags.set_flag(self.changes.argv, self.target.command, name, value or None)
+
+    def _count(self, member: Member, arguments: dict[str, object]) -> None:
+        """A number of the job, wherever it is written; `at` and `argument` name a call that takes it."""
+        was, value = int(str(arguments["was"])), int(str(arguments["value"]))
+        if was == value:
+            return
+        argument = str(arguments.get("argument") or "")
+        count: counts.Count | None
+        if argument:
+            step = FixStep(action="set_keyword", arguments={**arguments, "keywords": {argument: str(value)}})
+            sites = sites_of(step, self.target, member.sites)
+            if len(sites) != 1:
+                raise EditRefused(f"{len(sites)} calls give '{argument}', and not one alone")
+            count = counts.find_argument_count(self.target, sites[0], argument, was)
+            if count is None:
+                self._site_step(member, step)
+                return
+        else:
+            count = counts.find_count(self.target, str(arguments["names"]), was)
+        if count.flag is not None:
+            self._flag(member.rule, count.flag, str(value), remove=False)
+        elif count.key is not None:
+            self._key(member.rule, count.key, value)
+        elif count.file is not None:
+            exact = re.escape(counts.plain(count.name))
+            self.literals.setdefault(count.file, {})[exact, was] = (value, member.rule)
+            _once(self.changes.rules.setdefault(count.file, []), member.rule)
 
     def _key(self, rule: str, key: str, value: object) -> None:
         path = self._config_with(key)
@@ -243,6 +273,11 @@ class _Bench:
             if result.refused:
                 raise EditRefused(str(result.refused[0]))
             self.changes.texts[path] = result.text
+        for path, numbers in self.literals.items():
+            text = self.changes.texts.get(path, self.target.text(path))
+            for (name, was), (value, _) in numbers.items():
+                text = counts.with_literal(text, name, was, value, path)
+            self.changes.texts[path] = text
         return self.changes
 
     def _render_shims(self) -> None:

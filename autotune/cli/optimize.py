@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     help="Steps whose training is compared.",
 )
 @click.option("--min-gain", type=NumberValue(0, 100), default=3.0, show_default=True, help="Percent.")
+@click.option(
+    "--memory-limit",
+    type=NumberValue(min=0.001),
+    metavar="GIB",
+    help="Memory a rank may use in the memory plan; by default its device, or its share of the host.",
+)
 @price_option
 @launcher_options
 @choice_options
@@ -53,6 +59,7 @@ def command(
     max_pairs: int,
     parity_steps: int,
     min_gain: float,
+    memory_limit: float | None,
     launcher: str,
     slurm_options: tuple[str, ...],
     price_per_gpu_hour: float | None,
@@ -123,6 +130,7 @@ def command(
         ),
         watch=watch_options,
         min_gain_ratio=1.0 + min_gain / 100.0,
+        memory_limit_gib=memory_limit,
         max_trials=max_trials,
         max_minutes=max_minutes,
         wheelhouse=wheelhouse or (Path(record.wheelhouse) if record.wheelhouse else None),

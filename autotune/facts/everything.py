@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from autotune.facts.derived import derived_facts
 from autotune.facts.job.everything import job_facts
 from autotune.facts.job.settings import checkpoint_estimates
+from autotune.facts.memory_plan import no_plan
 from autotune.facts.sheet import SheetBuilder
 from autotune.facts.trace.everything import trace_facts
 
@@ -24,4 +25,5 @@ def derive_facts(observation: Observation | None, traces: TraceSummary | None) -
     peak = trace_facts(sheet, traces, observation) if traces is not None else None
     derived_facts(sheet, observation, peak)
     checkpoint_estimates(sheet)
+    no_plan(sheet)
     return sheet.sheet()

@@ -26,5 +26,6 @@ class LoopOptions:
     max_trials: int | None = None
     max_minutes: float | None = None
     rungs_per_trial: int = 3
+    memory_limit_gib: float | None = None  # what a rank may use; None: its device, or its share of the host
     wheelhouse: Path | None = None
     templates_dir: Path | None = None

@@ -1,8 +1,8 @@
 """How much memory checkpointed blocks keep when they are not checkpointed: tried in the job itself.
 
 Only in launches made for that. `settings.memory_probe` says for every step how many checkpointed blocks at
-the front of each forward run without checkpointing; the others stay as they are. Losses and gradients do, too.
-Every step's largest and resting memory are reported, and what autograd kept of the blocks that ran plainly (without
+the front of each forward run without checkpointing; the others, losses and gradients stay as they are. Every
+step's largest and resting memory are reported, and what autograd kept of the blocks that ran plainly (without
 parameters and the blocks' inputs, each storage once).
 """
 

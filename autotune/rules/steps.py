@@ -98,6 +98,22 @@ class RemoveFlag(Record):
     name: str
 
 
+class SetCount(Record):
+    """Change a number of the job at the one place where it is written: a flag, a key, a literal of the code.
+
+    `names` is a regular expression for the whole name of the setting; `at` and `argument` name a call that
+    takes the number instead. Refused unless exactly one place holds the number `was`.
+    """
+
+    action: Literal["set_count"]
+    names: str = ""
+    at: SiteKind | None = None
+    callees: list[str] = Field(default_factory=list, description="regular expressions the callee must match")
+    argument: str | None = None
+    was: str | int
+    value: str | int
+
+
 class SetKey(Record):
     """Set a key in a copy of the job's configuration file."""
 
@@ -157,9 +173,9 @@ _SITE_ACTIONS = (
     "insert_before",
 )
 ALLOWED_ACTIONS: dict[Surface, tuple[str, ...]] = {
-    "call-site": _SITE_ACTIONS,
+    "call-site": (*_SITE_ACTIONS, "set_count"),
     "shim": ("use_shim", *_SITE_ACTIONS),
-    "flag": ("set_flag", "remove_flag"),
+    "flag": ("set_flag", "remove_flag", "set_count"),
     "config": ("set_key",),
     "env-var": ("set_env",),
     "package": ("install",),

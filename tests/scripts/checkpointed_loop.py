@@ -7,6 +7,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 WIDTH, BLOCKS = 96, 6
+POINTWISE = 0  # more activations to keep, with little to compute
 
 
 class Block(torch.nn.Module):
@@ -17,7 +18,10 @@ class Block(torch.nn.Module):
         self.down = torch.nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x):
-        return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
+        x_inner = torch.nn.functional.gelu(self.up(self.norm(x)))
+        for _ in range(POINTWISE):
+            x_inner = torch.tanh(x_inner)
+        return x + self.down(x_inner)
 
 
 class Model(torch.nn.Module):
@@ -86,7 +90,10 @@ def main():
     parser.add_argument("--style", default="function")
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--accumulation", type=int, default=2)
+    parser.add_argument("--pointwise", type=int, default=0)
     args = parser.parse_args()
+    global POINTWISE
+    POINTWISE = args.pointwise
     torch.manual_seed(0)
     model = transformers_model() if args.style == "transformers" else Model(args.style)
     if args.style == "wrapper":
