@@ -4,6 +4,7 @@ python -m bench.faults                      the jobs that a CPU can show
 python -m bench.faults --gpu                all of them, on a GPU
 python -m bench.faults --only 'healthy-*'   some of them
 python -m bench.faults --fix                the whole loop, and the share of the slowdown recovered
+python -m bench.faults --fix --resume --minutes 8     the next piece of it
 python -m bench.faults --write-docs         docs/diagnosis.md from the first and the latest score
 """
 
@@ -29,7 +30,10 @@ def options() -> argparse.Namespace:
     parser.add_argument("--gpu", action="store_true", help="also the faults that only a GPU shows")
     parser.add_argument("--fix", action="store_true", help="run `autotune optimize` on the sick jobs")
     parser.add_argument("--steps", type=int, default=8, help="timed steps of each job (default 8)")
-    parser.add_argument("--max-minutes", type=float, default=6.0, help="of one job with --fix (default 6)")
+    parser.add_argument("--max-minutes", type=float, default=3.0, help="of one job with --fix (default 3)")
+    parser.add_argument("--turns", type=int, default=2, help="with --fix: plain starts of each (default 2)")
+    parser.add_argument("--resume", action="store_true", help="with --fix: leave out what fix.json holds")
+    parser.add_argument("--minutes", type=float, help="with --fix: start no further job after this time")
     parser.add_argument("--work", type=Path, default=Path("runs/faults"), help="folder of jobs and runs")
     parser.add_argument("--save", metavar="NAME", help="keep the score as scores/NAME.json")
     parser.add_argument("--write-docs", action="store_true", help="only write docs/diagnosis.md")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from bench.faults import report, scores
-from bench.faults.cases import HERE, load_cases
+from bench.faults.cases import HERE, Case, load_cases
+from bench.faults.fix import ENOUGH, FIX, totals
 from bench.faults.measure import MEASURED
 from bench.faults.score import Mark
 
 REASONS = HERE / "scores" / "reasons.yaml"  # job -> why it is missed, or not named first
-FIX = HERE / "scores" / "fix.json"
 
 INTRODUCTION = """# Diagnosis: the score
 
@@ -32,6 +33,15 @@ The first score is the one that says how autotune does on jobs nobody tuned it t
 their general causes mended, so the latest score says how these jobs fare now, not how unseen ones would.
 
 This page is written by `python -m bench.faults --write-docs`.
+"""
+
+
+HOW_REPAIRED = """\
+`autotune optimize`, without `--unsafe`, on each job whose fault costs time on a CPU. What it kept
+is timed again without autotune: reference, sick job and patched copy take turns. **recovered**: the
+share of the planted slowdown that is gone, with its smallest and largest value over the turns.
+Above 100 % the patched job is faster than the reference, or the turns differ by more than the fault
+costs: where a fault costs little, noise makes the range wide.
 """
 
 
@@ -55,7 +65,7 @@ def write_docs() -> Path:
     first = judged.get("first", {})
     parts += [_sick(cases, measured, first, newest), _missed(newest), _healthy(cases, first, newest)]
     if FIX.exists():
-        parts.append(_fixes(json.loads(FIX.read_text())))
+        parts.append(_fixes(json.loads(FIX.read_text()), cases))
     report.DOCS.write_text("\n".join(parts))
     return report.DOCS
 
@@ -119,18 +129,40 @@ def _change(old: str | None, new: str) -> str:
     return new if old is None or old == new else f"{old} → {new}"
 
 
-def _fixes(document: dict[str, object]) -> str:
+def _fixes(document: dict[str, Any], cases: list[Case]) -> str:
+    """What the whole loop made of the faults that cost time."""
+    rows = document["jobs"]
+    sums = totals(rows)
+    titles = {case.id: case for case in cases}
     lines = [
         "## Repairs\n",
-        f"`{document['command']}`: the share of the planted slowdown that `autotune optimize` recovered.\n",
-        "| job | slowdown | kept changes | faster | recovered | parity |",
-        "|---|---|---|---|---|---|",
+        f"`{document['command']}`, {document['machine']}.\n",
+        HOW_REPAIRED,
+        f"* at least {100 * ENOUGH:.0f} % recovered on {sums['recovered']} of {sums['faults']} jobs",
+        f"* a change kept on {sums['kept']}; kept changes that broke training: {len(sums['broken'])}\n",
+        "| job | expected fix | slowdown | kept | planned | found | recovered | training |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for row in document["jobs"]:  # type: ignore[attr-defined]
-        share = report.percent(row["recovered"])
-        kept = ", ".join(f"`{rule}`" for rule in row["kept"]) or "none"
-        ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}x"
-        lines.append(
-            f"| {row['case']} | {row['slowdown']:.2f}x | {kept} | {ratio} | {share} | {row['parity']} |"
-        )
+    for row in rows:
+        case = titles.get(row["case"])
+        if case is not None and row["kept"] and not row.get("failure"):
+            lines.append(_repair(row, case))
+    lines += ["", "Not repaired:\n", "| job | expected fix | why |", "|---|---|---|"]
+    for row in rows:
+        case = titles.get(row["case"])
+        if case is not None and (row.get("failure") or not row["kept"]):
+            why = (row.get("failure") or row.get("why") or "").replace("|", "/").replace("\n", " ")
+            lines.append(f"| {case.id} | {case.fix} | {why} |")
     return "\n".join(lines) + "\n"
+
+
+def _repair(row: dict[str, Any], case: Case) -> str:
+    kept = ", ".join(f"`{rule}`" for rule in row["kept"])
+    planned = "{}x to {}x".format(*row["expected"]) if row["expected"] else "-"
+    share = report.percent(row["recovered"])
+    if row["recovered_range"]:
+        share += " ({:.0f} to {:.0f})".format(*(100 * value for value in row["recovered_range"]))
+    return (
+        f"| {case.id} | {case.fix} | {row['slowdown']:.2f}x | {kept} | {planned} | {row['ratio']:.2f}x "
+        f"| {share} | {row['parity']} |"
+    )

@@ -1,4 +1,8 @@
-"""The whole loop on the sick jobs: which share of the planted slowdown `autotune optimize` takes away."""
+"""The whole loop on the sick jobs: which share of the planted slowdown `autotune optimize` takes away.
+
+A job that was made faster is timed without autotune: the reference, the sick job and the patched copy take
+turns, so that all three see the same machine. Each gives a share: (sick - patched) / (sick - reference).
+"""
 
 from __future__ import annotations
 
@@ -8,89 +12,207 @@ import shlex
 import statistics
 import subprocess
 import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from bench.faults.analyse import prepare
 from bench.faults.cases import Case, command
-from bench.faults.measure import run_once
+from bench.faults.measure import MEASURED, run_once, time_command
 from bench.faults.scores import SCORES, machine
 
-PAIRS = 2
+FIX = SCORES / "fix.json"
+ENOUGH = 0.9
+SHORT_MS = 4000.0  # of timed steps in one start, where steps are short enough
+LIMIT_S = 600
 
 
-def recovered_share(slowdown: float, ratio: float) -> float | None:
-    """Share of the time lost to the fault that a speed-up gives back; None where nothing was lost."""
-    lost = 1 - 1 / slowdown
-    return (1 - 1 / ratio) / lost if lost > 0.01 else None
+@dataclass(frozen=True)
+class Turn:
+    """Milliseconds of a step, one start each, right after each other."""
+
+    reference: float
+    sick: float
+    patched: float
+
+    @property
+    def share(self) -> float | None:
+        """Share of the planted slowdown that is gone; None where this turn shows no slowdown."""
+        lost = self.sick - self.reference
+        return (self.sick - self.patched) / lost if lost > 0.02 * self.reference else None
 
 
-def planted_slowdown(case: Case) -> float:
-    """Median step of the sick job over that of the reference, run alternately now on this machine."""
-    healthy, sick = [], []
-    for _ in range(PAIRS):
-        healthy.append(run_once(case, sick=False, steps=13)[0])
-        sick.append(run_once(case, sick=True, steps=13)[0])
-    return statistics.median(sick) / statistics.median(healthy)
+def summary(turns: list[Turn]) -> dict[str, Any]:
+    """Medians over the turns, and the smallest and largest value of the share."""
+    shares = [turn.share for turn in turns]
+    known = [share for share in shares if share is not None] if None not in shares else []
+    slow = [turn.sick / turn.reference for turn in turns]
+    gain = [turn.sick / turn.patched for turn in turns]
+    return {
+        "slowdown": round(statistics.median(slow), 3),
+        "ratio": round(statistics.median(gain), 3),
+        "ratio_range": [round(min(gain), 3), round(max(gain), 3)],
+        "recovered": round(statistics.median(known), 3) if known else None,
+        "recovered_range": [round(min(known), 3), round(max(known), 3)] if known else None,
+        "turns": len(turns),
+    }
 
 
-def fix(case: Case, work: Path, steps: int, max_minutes: float) -> dict[str, object]:
-    """Optimize one job. Without a kept change the ratio is 1."""
-    row: dict[str, object] = {"case": case.id, "kept": [], "ratio": None, "recovered": None, "parity": "-"}
-    row["slowdown"] = slowdown = planted_slowdown(case)
+def steps_of(case: Case) -> int:
+    """Steps of one plain start: more where they are short, for the first three are not timed."""
+    table = yaml.safe_load(MEASURED.read_text()) if MEASURED.exists() else {}
+    sick_ms = table.get(case.id, {}).get("sick_ms", 400.0)
+    return 3 + max(8, min(60, round(SHORT_MS / sick_ms)))
+
+
+def fix(case: Case, work: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Optimize one job, then time what was kept. Without a kept change nothing is recovered."""
+    started = time.monotonic()
+    row: dict[str, Any] = {
+        "case": case.id,
+        "when": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "expected": list(case.fix_ratio) if case.fix_ratio else None,
+        "kept": [],
+        "parity": "-",
+        "recovered": 0.0,
+    }
     job, env = prepare(case, work)
-    line = [sys.executable, "-m", "autotune", "optimize", "--json", "--quiet", "--steps", str(steps)]
-    line += ["--max-minutes", str(max_minutes), "--runs-dir", str(work / "runs"), "--", *command(case)]
-    done = subprocess.run(line, cwd=job, env=env, capture_output=True, text=True)
+    line = [sys.executable, "-m", "autotune", "optimize", "--json", "--quiet", "--steps", str(args.steps)]
+    line += ["--min-pairs", "2", "--max-pairs", "3", "--parity-steps", "6"]
+    line += ["--max-minutes", str(args.max_minutes), "--runs-dir", str(work / "runs"), "--", *command(case)]
     try:
+        done = subprocess.run(line, cwd=job, env=env, capture_output=True, text=True, timeout=LIMIT_S)
         ladder = json.loads(done.stdout)
         rungs = ladder["rungs"]
+    except subprocess.TimeoutExpired:
+        return {**row, "failure": f"no answer within {LIMIT_S} s"}
     except (ValueError, KeyError):
-        return {**row, "parity": "failed: " + (done.stderr.strip().splitlines() or ["no answer"])[-1][:160]}
+        return {**row, "failure": (done.stderr.strip().splitlines() or ["no answer"])[-1][:300]}
     run = sorted((work / "runs").glob("at-*"))[-1]
     kept = rungs[1:]
-    ratio = (kept[-1]["ratio_to_first"] or 1.0) if kept else 1.0
-    parity = {
-        json.loads((run / rung["verdict"]).read_text())["parity"]["outcome"]
-        for rung in kept
-        if rung["verdict"]
-    }
+    row["kept"] = [rule for rung in kept for rule in rung["rules"]]
+    row["dropped"] = [{"rules": drop["rules"], "reason": drop["reason"]} for drop in ladder["dropped"]]
+    row["why"] = _why_nothing(run, ladder) if not kept else ""
+    row["parity"] = ", ".join(sorted(_parity(run, kept))) or "-"
+    if kept:
+        row["verify_ratio"] = kept[-1]["ratio_to_first"]
+        row["verify_interval"] = kept[-1].get("interval_to_first") or kept[-1].get("interval_to_previous")
+        row |= summary(_turns(case, run, args.turns))
+    row["seconds"] = round(time.monotonic() - started)
+    return row
+
+
+def _parity(run: Path, kept: list[dict[str, Any]]) -> set[str]:
+    """What the verdicts of the kept changes say of training."""
+    paths = {rung["verdict"] for rung in kept if rung["verdict"]}
+    return {json.loads((run / path).read_text())["parity"]["outcome"] for path in paths}
+
+
+def _why_nothing(run: Path, ladder: dict[str, Any]) -> str:
+    """Why no change was kept, in the words of the run itself."""
+    if ladder["dropped"]:
+        return "; ".join(f"{', '.join(drop['rules'])}: {drop['reason']}" for drop in ladder["dropped"])
+    plan = json.loads((run / "plan.json").read_text()) if (run / "plan.json").exists() else {}
+    first = next((f["rule"] for f in json.loads((run / "diagnosis.json").read_text())["findings"]), None)
+    for advice in plan.get("advice", []):
+        if advice["rule"] == first:
+            return f"{first}: {' | '.join(advice['reasons'])}"
+    return f"{first}: {ladder['stop_reason']}" if first else "nothing was found"
+
+
+def _turns(case: Case, run: Path, count: int) -> list[Turn]:
+    """Reference, sick and patched job in turn, each started plainly."""
+    steps = steps_of(case)
+    patched = json.loads((run / "patched_job.json").read_text())
+    line = list(patched["command"])
+    line[line.index("--steps") + 1] = str(steps)
+    out = []
+    for _ in range(count):
+        reference = run_once(case, sick=False, steps=steps)[0]
+        sick = run_once(case, sick=True, steps=steps)[0]
+        env = {**case.env, **patched["env"]}
+        changed = time_command(
+            case.id, line, Path(patched["cwd"]), env, run.parent.parent / "inductor", patched["python_path"]
+        )
+        out.append(Turn(reference, sick, changed[0]))
+    return out
+
+
+def load_rows() -> list[dict[str, Any]]:
+    """Rows of earlier pieces."""
+    return list(json.loads(FIX.read_text())["jobs"]) if FIX.exists() else []
+
+
+def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many faults lost at least 90 % of their slowdown, and which kept changes broke training."""
+    share = [row["recovered"] for row in rows]
     return {
-        **row,
-        "kept": [rule for rung in kept for rule in rung["rules"]],
-        "dropped": [{"rules": drop["rules"], "reason": drop["reason"]} for drop in ladder["dropped"]],
-        "ratio": ratio,
-        "recovered": recovered_share(slowdown, ratio),
-        "expected": case.fix_ratio,
-        "parity": ", ".join(sorted(parity)) or "-",
-        "minutes": ladder["minutes"],
+        "faults": len(rows),
+        "recovered": sum(s is not None and s >= ENOUGH for s in share),
+        "kept": sum(bool(row["kept"]) for row in rows),
+        "broken": [row["case"] for row in rows if "broken" in row["parity"]],
+        "failed": [row["case"] for row in rows if row.get("failure")],
     }
 
 
 def fix_all(cases: list[Case], args: argparse.Namespace) -> None:
-    """Optimize every job whose fault costs time, print a line each, and keep all in scores/fix.json."""
-    rows = []
-    for case in cases:
-        if case.sick != "time":
-            continue
-        rows.append(fix(case, args.work.resolve() / f"fix-{case.id}", args.steps, args.max_minutes))
-        row = rows[-1]
-        print(json.dumps(row), file=sys.stderr, flush=True)
-        document = {
-            "command": "python -m bench.faults " + shlex.join(sys.argv[1:]),
-            "machine": machine(),
-            "jobs": rows,
-        }
-        SCORES.mkdir(exist_ok=True)
-        (SCORES / "fix.json").write_text(json.dumps(document, indent=1) + "\n")
-    shares = [row["recovered"] for row in rows]
-    enough = sum(share is not None and share >= 0.9 for share in shares)  # type: ignore[operator]
-    broken = [row["case"] for row in rows if "broken" in str(row["parity"])]
+    """Optimize every job whose fault costs time; scores/fix.json grows with each.
+
+    With --resume what stands there is left as it is, and --minutes ends a piece in good time.
+    """
+    started = time.monotonic()
+    rows = load_rows()
+    done = {row["case"] for row in rows if args.resume and not row.get("failure")}
+    wanted = [case for case in cases if case.sick == "time" and case.id not in done]
+    order = [case.id for case in cases]
+    for number, case in enumerate(wanted, 1):
+        if args.minutes and time.monotonic() - started > 60 * args.minutes:
+            print(f"{len(wanted) - number + 1} jobs are left: the same command goes on", file=sys.stderr)
+            break
+        try:
+            row = fix(case, args.work.resolve() / f"fix-{case.id}", args)
+        except (RuntimeError, subprocess.TimeoutExpired) as fault:
+            row = {"case": case.id, "kept": [], "parity": "-", "recovered": None, "failure": str(fault)[:300]}
+        rows = [other for other in rows if other["case"] != case.id] + [row]
+        known = {name: place for place, name in enumerate(order)}
+        rows.sort(key=lambda row: known.get(row["case"], len(order)))
+        _write(rows)
+        print(f"{number}/{len(wanted)} {one_line(row)}", file=sys.stderr, flush=True)
     if args.json:
-        print(json.dumps({"jobs": rows, "recovered": enough, "broken": broken}, indent=1))
+        print(json.dumps({"jobs": rows, "totals": totals(rows)}, indent=1))
         return
-    for row in rows:
-        share = "-" if row["recovered"] is None else f"{100 * float(row['recovered']):.0f} %"  # type: ignore[arg-type]
-        print(f"{row['case']:38} {row['slowdown']:.2f}x  recovered {share:>6}  {', '.join(row['kept'])}")  # type: ignore[arg-type]
+    print("\n".join(one_line(row) for row in rows))
+    sums = totals(rows)
     print(
-        f"at least 90 % recovered on {enough} of {len(rows)}; kept changes with broken parity: {len(broken)}"
+        f"at least {100 * ENOUGH:.0f} % recovered on {sums['recovered']} of {sums['faults']}; "
+        f"kept changes with broken parity: {len(sums['broken'])}; failed: {len(sums['failed'])}"
     )
+
+
+def one_line(row: dict[str, Any]) -> str:
+    """A row for the terminal."""
+    if row.get("failure"):
+        return f"{row['case']:36} failed: {row['failure'].splitlines()[-1][:90]}"
+    if not row["kept"]:
+        return f"{row['case']:36} nothing kept: {row.get('why', '')[:90]} ({row.get('seconds', 0)} s)"
+    share = "-" if row["recovered"] is None else f"{100 * row['recovered']:.0f} %"
+    low_high = row["recovered_range"]
+    span = "" if low_high is None else f" ({100 * low_high[0]:.0f} to {100 * low_high[1]:.0f} %)"
+    return (
+        f"{row['case']:36} {row['slowdown']:.2f}x, {row['ratio']:.2f}x back: {share}{span} recovered, "
+        f"parity {row['parity']}, {', '.join(row['kept'])} ({row['seconds']} s)"
+    )
+
+
+def _write(rows: list[dict[str, Any]]) -> None:
+    SCORES.mkdir(exist_ok=True)
+    document = {
+        "command": "python -m bench.faults " + shlex.join(sys.argv[1:]),
+        "machine": machine(),
+        "jobs": rows,
+    }
+    FIX.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -30,25 +30,36 @@ def run_once(case: Case, *, sick: bool, steps: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lay_out(case, folder, sick=sick)
-        env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
-        if sick:
-            env |= case.env
-        peak = folder / "peak"
-        shell = [
-            "bash",
-            "-c",
-            '"$@"; code=$?; echo $code > code; exit $code',
-            "-",
-            *command(case, steps=steps),
-        ]
-        started = time.perf_counter()
-        watched = [sys.executable, "-m", "bench.faults.measure", "--watch", str(peak), *shell]
-        env["PYTHONPATH"] = os.pathsep.join([str(HERE.parents[1]), env.get("PYTHONPATH", "")])
-        done = subprocess.run(watched, cwd=folder, env=env, capture_output=True, text=True, timeout=150)
+        line = command(case, steps=steps)
+        return time_command(case.id, line, folder, case.env if sick else {}, folder / "inductor")
+
+
+def time_command(
+    name: str,
+    line: list[str],
+    cwd: Path,
+    changes: Mapping[str, str | None],
+    inductor: Path,
+    python_path: Sequence[str] = (),
+) -> tuple[float, float]:
+    """The same of any command that starts a job of the bench; `changes` sets variables, or unsets (None)."""
+    env: dict[str, str | None] = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(inductor), **changes}
+    with tempfile.TemporaryDirectory() as folder:
+        peak = Path(folder) / "peak"
+        watched = [sys.executable, str(Path(__file__)), "--watch", str(peak), *line]
+        given = env.get("PYTHONPATH")
+        env["PYTHONPATH"] = os.pathsep.join([*python_path, str(HERE.parents[1]), *([given] if given else [])])
+        done = subprocess.run(
+            watched,
+            cwd=cwd,
+            env={key: value for key, value in env.items() if value is not None},
+            capture_output=True,
+            text=True,
+            timeout=150,
+        )
         found = re.findall(r"([\d.]+) ms/step", done.stdout)
         if done.returncode or not found:
-            raise RuntimeError(f"{case.id}: rc {done.returncode}\n{done.stderr[-3000:]}")
-        print(f"    {time.perf_counter() - started:.1f} s", file=sys.stderr)
+            raise RuntimeError(f"{name}: rc {done.returncode}\n{done.stderr[-3000:]}")
         return float(found[-1]), float(peak.read_text()) / 1024
 
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 from bench.faults import report, scores  # noqa: E402
 from bench.faults.analyse import Answer, Said, evidence_lines  # noqa: E402
 from bench.faults.cases import Case, Edit, edited_sources, load_cases  # noqa: E402
-from bench.faults.fix import recovered_share  # noqa: E402
+from bench.faults.fix import Turn, summary, totals  # noqa: E402
 from bench.faults.measure import MEASURED  # noqa: E402
 from bench.faults.score import mark, total  # noqa: E402
 
@@ -146,7 +146,23 @@ def test_stored_scores_can_be_judged_again():
 
 
 def test_the_share_of_a_slowdown_that_is_recovered():
-    assert recovered_share(2.0, 2.0) == pytest.approx(1.0)
-    assert recovered_share(2.0, 4 / 3) == pytest.approx(0.5)
-    assert recovered_share(2.0, 1.0) == pytest.approx(0.0)
-    assert recovered_share(1.0, 1.2) is None
+    assert Turn(100.0, 200.0, 100.0).share == pytest.approx(1.0)
+    assert Turn(100.0, 200.0, 150.0).share == pytest.approx(0.5)
+    assert Turn(100.0, 200.0, 80.0).share == pytest.approx(1.2)  # faster than the reference
+    assert Turn(100.0, 101.0, 60.0).share is None  # this turn shows no slowdown to recover
+    said = summary([Turn(100.0, 200.0, 100.0), Turn(100.0, 180.0, 110.0)])
+    assert said["recovered_range"] == [0.875, 1.0] and said["recovered"] == pytest.approx(0.938, abs=0.001)
+    assert said["slowdown"] == pytest.approx(1.9) and said["turns"] == 2
+    assert summary([Turn(100.0, 200.0, 100.0), Turn(100.0, 101.0, 60.0)])["recovered"] is None
+
+
+def test_what_is_not_recovered_and_what_broke_is_counted():
+    rows = [
+        {"case": "a", "kept": ["x/y"], "parity": "equal", "recovered": 0.95},
+        {"case": "b", "kept": ["x/z"], "parity": "broken", "recovered": 0.5},
+        {"case": "c", "kept": [], "parity": "-", "recovered": 0.0},
+        {"case": "d", "kept": [], "parity": "-", "recovered": None, "failure": "no answer"},
+    ]
+    sums = totals(rows)
+    assert (sums["faults"], sums["recovered"], sums["kept"]) == (4, 1, 2)
+    assert sums["broken"] == ["b"] and sums["failed"] == ["d"]
