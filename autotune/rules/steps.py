@@ -156,6 +156,7 @@ Step = Annotated[
     | SetFlag
     | RemoveFlag
     | SetKey
+    | SetCount
     | SetEnv
     | Install
     | Render,
