@@ -120,6 +120,16 @@ CODES: dict[str, ErrorPage] = {
     "run-unknown": ErrorPage(
         _IN, "No run has this name.", "autotune runs lists them; a unique part is enough."
     ),
+    "run-in-use": ErrorPage(
+        _IN,
+        "Another optimize or verify works in this run folder right now.",
+        "Wait until it has ended; a killed one lets go at once.",
+    ),
+    "run-moved": ErrorPage(
+        _IN,
+        "The patched copy of the run is not where it was made: the run was moved, or part of it was deleted.",
+        "Move it back, or let optimize make it again.",
+    ),
     "run-ambiguous": ErrorPage(_IN, "The name fits several runs.", "Give more of the name, or 'latest'."),
     "run-without-job": ErrorPage(
         _IN,

@@ -17,6 +17,7 @@ NOT_SPEED = frozenset({"first", "warmup", "profiled", "after_profile", "compile"
 ROOM = 2.25  # median step-to-step changes: four standard errors of a median of five normal values
 TREND = 0.05  # least change between the quarters of the second half that counts as a trend
 CERTAIN = 3.3  # standard errors of Kendall's S under no trend: one in a thousand
+_LEAST_TREND = 8
 _HEAD = 1.5  # times the level: a warm-up step at the head of an accepted window
 
 
@@ -49,10 +50,14 @@ def settle(values: Sequence[float], close: float) -> Settled:
     return Settled(start, half, near=furthest <= room)
 
 
-def trend(values: Sequence[float]) -> float | None:
-    """The change between the halves of a series that still changes, one value after another; else None."""
+def trend(series: Sequence[float], half: int) -> float | None:
+    """The change between the halves of what still changes, one value after another; else None.
+
+    Looked at from `half` on, or over the last eight values of a short series: fewer prove nothing.
+    """
+    values = series[min(half, max(0, len(series) - _LEAST_TREND)) :]
     count = len(values)
-    if count < 8:
+    if count < _LEAST_TREND:
         return None
     change = median(values[(count + 1) // 2 :]) / median(values[: count // 2]) - 1
     score = sum(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,9 +13,6 @@ from autotune.cli.jobs import job_options, require_command, rule_sources, set_fa
 from autotune.cli.kinds import NumberValue
 from autotune.cli.launcher import launcher_of, launcher_options
 from autotune.errors import AutotuneError, Exit, InputError, InterruptedRunError
-
-if TYPE_CHECKING:
-    from autotune.analyze.diagnose import Diagnosed, RuleSources
 
 
 @click.command(
@@ -79,6 +75,7 @@ def command(
     Your script, environment and outputs stay as they are; the result lies in the run folder until
     `autotune apply --write` puts it beside the original.
     """
+    from autotune.analyze.diagnose import diagnose_again
     from autotune.analyze.watch import WatchOptions
     from autotune.optimize.loop import OptimizeLoop
     from autotune.optimize.options import LoopOptions
@@ -87,10 +84,12 @@ def command(
     from autotune.report.ladder import render_ladder
     from autotune.report.terminal import render_diagnosis
     from autotune.run_state import this_process
-    from autotune.store import read_record
+    from autotune.sole_user import sole_user
+    from autotune.store import find_run, read_record
     from autotune.verify.arm import VerifyOptions
 
     screen = current_screen()
+    held = click.get_current_context().with_resource
     rules = rule_sources(rule_dirs, disable)
     watch_options = WatchOptions(
         steps=steps or WatchOptions.steps,
@@ -102,12 +101,15 @@ def command(
     refuse_pairs(min_pairs, max_pairs)
     choice = choice_of(select, exclude, unsafe, run=None, rule_dirs=rule_dirs)
     if resume is not None:
-        folder, found = _resumed(runs_dir, resume, rules)
+        folder = find_run(runs_dir, resume)
+        held(sole_user(folder))
+        found = diagnose_again(folder, rules)
     else:
         require_command(command_line, "optimize")
         folder, found = observe_and_diagnose(
             runs_dir, command_line, watch_options, rules, screen, wheelhouse=wheelhouse
         )
+        held(sole_user(folder))
     if found.observation is None:
         raise InputError(
             "this run comes from saved traces: there is no job to rerun",
@@ -125,6 +127,7 @@ def command(
             max_pairs=max_pairs,
             steps=steps or 12,
             parity_steps=parity_steps,
+            speed_when_unproven=False,
             first_step_timeout_s=first_step_timeout,
             allow_write=allow_write,
         ),
@@ -157,11 +160,3 @@ def command(
                 "next: autotune apply shows the diff; autotune apply --write puts it beside the original"
             )
     return int(Exit.DONE)
-
-
-def _resumed(runs_dir: Path, name: str, rules: RuleSources) -> tuple[Path, Diagnosed]:
-    from autotune.analyze.diagnose import diagnose_again
-    from autotune.store import find_run
-
-    folder = find_run(runs_dir, name)
-    return folder, diagnose_again(folder, rules)

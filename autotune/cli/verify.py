@@ -39,7 +39,11 @@ if TYPE_CHECKING:
 )
 @click.option("--max-minutes", type=NumberValue(min=0.1), help="Stop after this many minutes.")
 @click.option("--self-check", is_flag=True, help="Compare the job with itself: the noise of this machine.")
-@click.option("--recompute", is_flag=True, help="Judge the verdicts of RUN again from their recorded steps.")
+@click.option(
+    "--recompute",
+    is_flag=True,
+    help="Judge the verdicts of RUN, or one verdict.json, again from their steps.",
+)
 @launcher_options
 @price_option
 @choice_options
@@ -71,6 +75,7 @@ def command(
     from autotune.optimize.arms import arm_of, widest_tier
     from autotune.optimize.patched import baseline_job_of, patched_job_of
     from autotune.records.run import RunRecord
+    from autotune.sole_user import sole_user
     from autotune.store import find_run, read_record
     from autotune.verify.arm import VerifyOptions
     from autotune.verify.trial import run_comparison
@@ -78,6 +83,7 @@ def command(
     screen = current_screen()
     submit = launcher_of(launcher, slurm_options)
     folder = find_run(runs_dir, run_name)
+    click.get_current_context().with_resource(sole_user(folder))
     record = read_record(folder / "run.json", RunRecord)
     baseline = baseline_job_of(folder)
     tier: Tier | None = None
@@ -140,11 +146,15 @@ def _recompute(runs_dir: Path, run_name: str | None) -> int:
     from autotune.errors import InputError
     from autotune.records.base import SCHEMA_VERSION
     from autotune.store import find_run
-    from autotune.verify.recheck import recheck_run
+    from autotune.verify.recheck import recheck, recheck_run
 
     screen = current_screen()
-    folder = find_run(runs_dir, run_name)
-    found = recheck_run(folder)
+    alone = Path(run_name) if run_name else None
+    if alone is not None and alone.is_file():
+        folder, found = alone.resolve().parent, [recheck(alone.resolve())]
+    else:
+        folder = find_run(runs_dir, run_name)
+        found = recheck_run(folder)
     if not found:
         raise InputError(
             "this run holds no verdict",

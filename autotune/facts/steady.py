@@ -59,6 +59,6 @@ def step_times(observation: Observation) -> StepTimes:
         return StepTimes([d for _, d, _ in rows], [i for i, _, _ in rows], steady=False)
     values = at_equal_work([d for _, d, _ in rows], [tokens for _, _, tokens in rows])
     found = settle(values, _CLOSE)
-    steady = found.near and trend(values[found.half :]) is None
+    steady = found.near and trend(values, found.half) is None
     kept = rows[found.start :] if steady else rows
     return StepTimes([d for _, d, _ in kept], [i for i, _, _ in kept], steady=steady)

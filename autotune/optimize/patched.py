@@ -62,7 +62,7 @@ def patched_job_of(
 
     narrowed = bool(choice.select or choice.exclude or choice.unsafe)
     if (run / KEPT_JOB).exists() and not narrowed:
-        return read_record(run / KEPT_JOB, PatchedJob), None
+        return _in_its_place(read_record(run / KEPT_JOB, PatchedJob), run), None
     plan = plan_of(run, replace(choice, wheels=wheelhouse is not None))
     groups = [group for group in plan.groups if group.admissible]
     if not groups:
@@ -78,6 +78,23 @@ def patched_job_of(
         groups, observation_of(run), run=run, label=label, wheelhouse=wheelhouse, progress=progress
     )
     return job, plan
+
+
+def _in_its_place(job: PatchedJob, run: Path) -> PatchedJob:
+    """The job, if its copy lies in this run. Raises InputError for a run that was moved or partly deleted."""
+    tree, here = Path(job.tree).resolve(), run.resolve()
+    needed = (job.tree, job.cwd, *job.python_path, *job.fingerprint_files)
+    gone = [path for path in needed if not Path(path).exists()]
+    if not gone and tree.is_relative_to(here):
+        return job
+    again = "autotune optimize makes it again"
+    made_in = tree.parents[2]  # RUN/patched/LABEL/tree
+    raise InputError(
+        "the patched copy of this run is not where it was made",
+        where=gone[0] if gone else str(here),
+        hint=again if made_in == here else f"move the run back to {made_in}; or {again}",
+        code="run-moved",
+    )
 
 
 def baseline_job_of(run: Path) -> PatchedJob:

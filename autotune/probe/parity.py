@@ -135,9 +135,10 @@ class Parity:
                 self.full.widen(model)
 
     def _several_ranks(self) -> bool:
-        distributed = getattr(self.torch, "distributed", None)
-        ready = distributed is not None and distributed.is_available() and distributed.is_initialized()
-        return ready and distributed.get_world_size() > 1
+        distributed: Any = getattr(self.torch, "distributed", None)
+        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+            return False
+        return int(distributed.get_world_size()) > 1
 
     # --- one micro-batch
 

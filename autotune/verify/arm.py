@@ -71,6 +71,8 @@ class VerifyOptions:
     """The arms are the same command: measures the noise of this machine."""
     speed_when_broken: bool = False
     """Time the arms although training changed."""
+    speed_when_unproven: bool = True
+    """Time the arms although nothing shows that training is unchanged: nothing is accepted then."""
     first_step_timeout_s: float = 900.0
     run_timeout_s: float | None = None
     """Longest launch; None: six times the baseline's, plus five minutes."""

@@ -69,8 +69,8 @@ def _trimmed(records: list[ParityRecord]) -> list[ParityRecord]:
             same = place > 0 and number < len(records[0].steps)
             repeated = same and step.gradient_sketch == records[0].steps[number].gradient_sketch
             keep = number < KEPT_SKETCHES and not repeated
-            dropped: dict[str, object] = {"own_gradient": {}} | ({} if keep else {"gradient_sketch": {}})
-            steps.append(step.model_copy(update=dropped))
+            names = ["own_gradient"] if keep else ["own_gradient", "gradient_sketch"]
+            steps.append(step.model_copy(update={name: {} for name in names}))
         found.append(record.model_copy(update={"steps": steps}))
     return found
 

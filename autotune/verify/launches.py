@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import time
@@ -32,6 +33,7 @@ LaunchFunction = Callable[[LaunchSpec], Observation]
 _TAIL_LINES = 20
 _OVERRUN_S = 300.0
 _OVERRUN = 6.0
+_MORE_TIME = 1.2
 _LEAST_S = 60.0  # a launch that is made at all gets this long
 
 
@@ -51,6 +53,8 @@ class Request:
     memory_probe: tuple[int, ...] = ()
     """Purpose memory: blocks of each step that run without checkpointing."""
     longest_times: int = 8
+    redo_crashed: bool = False
+    """A crash on record is no result: the user may have mended what caused it."""
 
     @property
     def shared(self) -> bool:
@@ -75,6 +79,8 @@ class Bench:
         spec = self._spec(request, minutes_left)
         label = Path(os.path.relpath(spec.folder, self.folder)).as_posix()
         observation = _finished(spec.folder)
+        if observation is not None and self._worth_redoing(observation, request, spec):
+            observation = None
         started = ""
         if observation is None:
             if spec.folder.exists():
@@ -90,6 +96,17 @@ class Bench:
         trial = to_trial(observation, request, label, started, self._wanted(request))
         lent = not started and label not in self.made and spec.folder.parent != self.folder
         return observation, trial.model_copy(update={"reused": lent})
+
+    def _worth_redoing(self, observation: Observation, request: Request, spec: LaunchSpec) -> bool:
+        """An earlier launch that failed for want of time it has now, or by a fault that may be mended now."""
+        outcome = to_trial(observation, request, "", "", self._wanted(request)).outcome
+        if outcome == "crashed":
+            return request.redo_crashed
+        if outcome != "not-finished":
+            return False
+        limits = [spec.total_timeout_s or math.inf]
+        limits += [spec.first_step_timeout_s] if not any(rank.steps for rank in observation.ranks) else []
+        return min(limits) > _MORE_TIME * observation.wall_s
 
     def _wanted(self, request: Request) -> int:
         if request.purpose in ("reference", "longest"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from pathlib import Path
 
 from autotune.records.verdict import ParityCheck, ParityEvidence
@@ -14,6 +15,7 @@ _LOSS = re.compile(
 _STEP = re.compile(r"\b(?:step|iter|iteration|it|batch)['\"]?\s*[:=#]?\s*['\"]?(\d+)", re.IGNORECASE)
 _EPOCH = re.compile(r"\bepoch['\"]?\s*[:=]\s*['\"]?(\d+\.\d+)", re.IGNORECASE)
 _MOST_LINES = 20_000
+_MOST_CHARACTERS = 4_000
 _GRAIN = 0.51  # of the last printed digit
 
 
@@ -22,9 +24,8 @@ def read_logged_losses(log: Path) -> dict[str, float]:
     found: dict[str, float] = {}
     try:
         with open(log, encoding="utf-8", errors="replace") as lines:
-            for number, line in enumerate(lines):
-                if number >= _MOST_LINES:
-                    break
+            # A progress bar may never end its line.
+            for line in islice(iter(lambda: lines.readline(_MOST_CHARACTERS), ""), _MOST_LINES):
                 loss, step = _LOSS.search(line), _STEP.search(line) or _EPOCH.search(line)
                 if loss is None or step is None:
                     continue

@@ -29,5 +29,5 @@ def recheck(path: Path) -> Recheck:
 
 
 def recheck_run(run: Path) -> list[Recheck]:
-    """Every verdict of a run, in the order of their folders."""
-    return [recheck(path) for path in sorted(run.glob("trials/**/verdict.json"))]
+    """Every verdict of a run, or of any folder of verdicts, in the order of their folders."""
+    return [recheck(path) for path in sorted(run.glob("**/verdict.json"))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autotune.errors import JobFailedError
@@ -16,6 +16,9 @@ from autotune.verify.verdict import Session
 
 if TYPE_CHECKING:
     from autotune.records.observation import Observation
+
+
+_SECOND_LIFE = 10  # added to the attempt of a launch that crashed; attempts that did not settle count by one
 
 
 class Ended(Exception):
@@ -44,8 +47,17 @@ class Recorder:
         return max(0.0, self.max_minutes - spent_s / 60)
 
     def run(self, request: Request, *, may_retry: bool = False) -> tuple[Observation, Trial]:
-        """Make one launch and record it. Raises Ended when it failed, JobFailedError for the baseline."""
+        """Make one launch and record it. Raises Ended when it failed, JobFailedError for the baseline.
+
+        A crash is believed when it happens twice, unless nothing shows that the job runs at all.
+        """
+        if request.arm is self.arms[0]:
+            request = replace(request, redo_crashed=True)
+        works = any(t.arm == self.arms[0].name and t.outcome == "finished" for t in self.session.trials)
         observation, trial = self._made(request)
+        if works and trial.outcome == "crashed" and "out of memory" not in trial.reason:
+            self.session.notes.append(f"{trial.label} crashed and was started again: {trial.reason}")
+            observation, trial = self._made(replace(request, attempt=request.attempt + _SECOND_LIFE))
         self._remember(request.arm, observation, trial)
         if trial.outcome == "finished":
             self._check_fingerprint(request.arm, trial)

@@ -67,7 +67,7 @@ def find_steady(
     found = settle(values, CLOSE)
     late = values[found.half :]
     novel = [new_shape[i] for i in usable[found.half :]] if len(new_shape) == len(durations_ms) else []
-    if fault := _still_changing(late) or _slow_at_new_shapes(late, novel):
+    if fault := _still_changing(values, found.half) or _slow_at_new_shapes(late, novel):
         return Steady(None, fault, "no-steady-state")
     return Steady(usable[found.start])
 
@@ -79,13 +79,13 @@ def _too_few(steps: int, tags: Sequence[Sequence[str]], usable: int) -> Steady:
     return Steady(None, f"only {usable} of {steps} steps can be timed, {LEAST_STEPS} needed", "too-few-steps")
 
 
-def _still_changing(values: Sequence[float]) -> str:
-    """The second half still gets longer or shorter."""
-    change = trend(values)
+def _still_changing(values: Sequence[float], half: int) -> str:
+    """The last steps still get longer or shorter."""
+    change = trend(values, half)
     if change is None:
         return ""
     word = "shorter" if change < 0 else "longer"
-    return f"steps were still getting {word} at the end ({change:+.0%} within the last {len(values)} steps)"
+    return f"steps were still getting {word} at the end ({change:+.0%} from half to half of the last ones)"
 
 
 def _slow_at_new_shapes(values: Sequence[float], novel: Sequence[bool | None]) -> str:

@@ -117,7 +117,10 @@ class _Comparison:
                 # Noise only ever widens what is allowed: who passes without it needs no measure of it.
                 if self._judged().outcome not in ("equal", "refused"):
                     self._parity_launch(first, 2, seed, deterministic)
-        if self._judged().outcome == "broken" and not self.options.speed_when_broken:
+        outcome = self._judged().outcome
+        if outcome == "broken" and not self.options.speed_when_broken:
+            raise Ended
+        if outcome not in ("equal", "broken") and not self.options.speed_when_unproven:
             raise Ended
 
     def _judged(self) -> ParityResult:

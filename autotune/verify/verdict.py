@@ -141,15 +141,15 @@ def conclude(session: Session) -> Verdict:
     outcome = _outcome(failure, session.live, result, lead.outcome, asked=asked)
     if short and outcome == "faster":
         outcome = "out-of-memory-risk"
+    tried = any(trial.purpose == "timing" for trial in session.trials)
+    timed = session.settings.max_pairs > 0 and (tried or result.outcome == "equal" or not asked)
     spread = stats.interval(measured.pairs(names[0], names[-1]))
     floor = spread.half_width if session.settings.self_check and spread and spread.pairs > 1 else None
     return Verdict(
         outcome=outcome,
         sentence=short or ""
         if outcome == "out-of-memory-risk"
-        else _sentence(
-            outcome, failure, session.live, result, lead.sentence, timed=session.settings.max_pairs > 0
-        ),
+        else _sentence(outcome, failure, session.live, result, lead.sentence, timed=timed),
         ratio=lead.ratio,
         interval=lead.interval,
         unit=lead.unit,

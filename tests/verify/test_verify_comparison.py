@@ -373,3 +373,62 @@ def test_a_change_that_spends_memory_is_tried_on_the_longest_examples(tmp_path: 
         launch=Replay({"slow.py": 100, "fast.py": 40}),
     )
     assert all(trial.purpose != "longest" for trial in plain.trials)
+
+
+def test_a_crash_is_believed_when_it_happens_twice(tmp_path: Path) -> None:
+    """One start in three fails for reasons of its own."""
+    replay = Replay({"slow.py": 100, "fast.py": 40})
+
+    def flaky(spec: LaunchSpec, seen: Observation) -> Observation:
+        return crashed(spec, seen) if len(replay.specs) % 3 == 0 else seen
+
+    replay.change = flaky
+    verdict = run_comparison(arms(), folder=tmp_path, options=VerifyOptions(), launch=replay)
+    assert verdict.outcome == "faster"
+    assert sum(trial.outcome == "crashed" for trial in verdict.trials) >= 2
+    assert any("crashed and was started again" in note for note in verdict.notes)
+    assert recompute(verdict) == verdict
+
+
+def test_a_crashed_baseline_is_started_again_when_resumed(tmp_path: Path) -> None:
+    broken = Replay({"slow.py": 100, "fast.py": 40}, change=crashed)
+    for _ in range(2):
+        with pytest.raises(JobFailedError):
+            run_comparison(arms(), folder=tmp_path, options=VerifyOptions(), launch=broken)
+    assert len(broken.specs) == 2
+    mended = Replay({"slow.py": 100, "fast.py": 40})
+    verdict = run_comparison(arms(), folder=tmp_path, options=VerifyOptions(), launch=mended)
+    assert verdict.outcome == "faster"
+
+
+def test_a_launch_that_ran_out_of_time_is_made_again_with_more(tmp_path: Path) -> None:
+    def out_of_time(spec: LaunchSpec, seen: Observation) -> Observation:
+        limit = spec.total_timeout_s or 0.0
+        few = on_rank(seen, steps=seen.ranks[0].steps[:3])
+        return few.model_copy(update={"stop_reason": f"time limit of {limit:.0f} s", "wall_s": limit})
+
+    options = VerifyOptions(max_minutes=1.0)
+    slow = Replay({"slow.py": 100, "fast.py": 40}, change=candidate_only(out_of_time))
+    verdict = run_comparison(arms(), folder=tmp_path, options=options, launch=slow)
+    assert verdict.outcome == "not-finished"
+    again = Replay({"slow.py": 100, "fast.py": 40})
+    verdict = run_comparison(arms(), folder=tmp_path, options=options, launch=again)
+    assert verdict.outcome == "not-finished" and not again.specs  # no more time than before
+    verdict = run_comparison(arms(), folder=tmp_path, options=VerifyOptions(), launch=again)
+    assert verdict.outcome == "faster"
+
+
+def test_unproven_training_is_not_timed_where_that_helps_nobody(tmp_path: Path) -> None:
+    def dropout(spec: LaunchSpec, seen: Observation) -> Observation:
+        record = seen.ranks[0].parity
+        if record is None:
+            return seen
+        steps = [s.model_copy(update={"losses": [s.losses[0] + len(replay.specs)]}) for s in record.steps]
+        return on_rank(seen, parity=record.model_copy(update={"dropout_active": True, "steps": steps}))
+
+    replay = Replay({"slow.py": 100, "fast.py": 40}, change=dropout)
+    options = VerifyOptions(speed_when_unproven=False)
+    verdict = run_comparison(arms(), folder=tmp_path, options=options, launch=replay)
+    assert verdict.outcome == "undecided" and not any("timing" in made for made in replay.made)
+    assert verdict.sentence.startswith("parity undecided: dropout"), verdict.sentence
+    assert recompute(verdict) == verdict

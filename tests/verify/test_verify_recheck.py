@@ -48,3 +48,17 @@ def test_a_changed_ratio_or_step_is_found_out(folder: Path, capsys: pytest.Captu
     assert run(args) == 2
     shutil.rmtree(folder / "trials")
     assert run(args) == 2  # no verdict at all
+
+
+def test_the_record_alone_is_enough(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Copied somewhere else, without run, launches, or anything beside it."""
+    lone = tmp_path / "elsewhere" / "theirs.json"
+    lone.parent.mkdir()
+    shutil.copy(folder / "trials" / "verify" / "verdict.json", lone)
+    shutil.rmtree(folder.parent)
+    assert run(["verify", "--recompute", str(lone)]) == 0
+    assert "theirs.json: the same" in capsys.readouterr().out
+    whole = json.loads(lone.read_text())
+    lone.write_text(json.dumps({**whole, "schema_version": 2}))
+    assert run(["verify", "--recompute", str(lone)]) == 2
+    assert "schema version 2" in capsys.readouterr().err

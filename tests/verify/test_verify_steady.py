@@ -45,6 +45,13 @@ def test_getting_slower_is_no_steady_state() -> None:
     assert found.start is None and "longer" in found.reason
 
 
+def test_a_short_launch_that_slows_down_is_no_steady_state() -> None:
+    steps = [900.0, *(100.0 * 1.03**i for i in range(11))]
+    assert find_steady(steps, plain(12)).kind == "no-steady-state"
+    lost = sum(find_steady(noisy(100, 12, seed, 0.15), plain(12)).start is None for seed in range(1000))
+    assert lost <= 5
+
+
 def test_noise_is_hardly_ever_taken_for_a_trend() -> None:
     lost = sum(find_steady(noisy(100, 20, seed, 0.15), plain(20)).start is None for seed in range(1000))
     assert lost <= 5

@@ -1,4 +1,4 @@
-"""transformers' Trainer in bf16 on a tiny Llama; `--attention` as in a fix, `--off`: a wrong scale of scores."""
+"""Transformers' Trainer in bf16 on a tiny Llama; `--attention` as in a fix, `--off`: a wrong score scale."""
 
 from __future__ import annotations
 
