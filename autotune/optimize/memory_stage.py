@@ -136,6 +136,8 @@ class MemoryStage:
             why = "out of memory on the longest batch" if found.out_of_memory else found.reason
             self._say("memory", f"The memory could not be measured: {why}.")
             return None
+        if blocks and not peaks.blocks:
+            self._say("memory", "No checkpointed call was seen (compiled, or of another library): it stays.")
         planned_already = any(CHECKPOINTING in group.rules for group in state.kept)
         if planned_already or self._meant_for_gpu(state):
             peaks = replace(peaks, block_bytes=None, blocks=0)

@@ -8,6 +8,7 @@ parameters and the blocks' inputs, each storage once).
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import resource
 import sys
@@ -187,16 +188,24 @@ def _memory() -> dict[str, Any]:
 
 def _host_memory() -> dict[str, Any]:
     """Resident memory: the peak of this step where the kernel lets it be reset, else of the whole process."""
-    sizes = _status()
-    peak = sizes.get("VmHWM") if _host_resets else None
+    peak = _status().get("VmHWM") if _host_resets else None
+    _give_back()
     unit = 1 if sys.platform == "darwin" else 1024
     whole = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     return {
         "place": "host",
         "peak_bytes": peak or whole,
-        "resting_bytes": sizes.get("VmRSS"),
+        "resting_bytes": _status().get("VmRSS"),
         "peak_of_step": peak is not None,
     }
+
+
+def _give_back() -> None:
+    """Freed memory that the C library keeps for later is not at rest."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        pass  # another C library
 
 
 def _status() -> dict[str, int]:

@@ -27,6 +27,8 @@ def render_ladder(ladder: Ladder, *, price_per_hour: float | None = None) -> str
         if rung.parity:
             lines += ["", *wrap(f"training unchanged: {rung.parity}", 2)]
             break
+    for rung in ladder.rungs[1:]:
+        lines += _longest_batch(rung)
     first, last = ladder.rungs[0], ladder.rungs[-1]
     if last is not first:
         lines += _epoch(first, last)
@@ -48,6 +50,14 @@ def render_ladder(ladder: Ladder, *, price_per_hour: float | None = None) -> str
         *wrap(f"stopped: {ladder.stop_reason}; {ladder.trials} trials, {ladder.minutes:.1f} minutes", 2),
     ]
     return "\n".join(lines)
+
+
+def _longest_batch(rung: Rung) -> list[str]:
+    """What a memory plan expected of the longest batch, and what it took."""
+    if rung.predicted_peak_gib is None or rung.longest_peak_gib is None:
+        return []
+    seen, expected = rung.longest_peak_gib, rung.predicted_peak_gib
+    return ["", *wrap(f"memory, longest batch: {seen:.2f} GiB measured, {expected:.2f} GiB predicted", 2)]
 
 
 def _epoch(first: Rung, last: Rung) -> list[str]:
