@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from autotune.cli.common import current_screen, output_options
+from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.kinds import PathValue
 from autotune.errors import InputError
 
 
-@click.command("explain", epilog="Example: autotune explain run-unknown")
+@click.command("explain", epilog="Example: autotune explain attention/eager --run latest")
 @click.argument("code", required=False)
+@click.option("--run", "run_name", help="Of a rule: its condition with this run's values ('latest': newest).")
+@click.option(
+    "--rules",
+    "rule_dirs",
+    type=PathValue(file_okay=False),
+    multiple=True,
+    help="Of a rule: a folder of your own rules (repeatable).",
+)
+@runs_dir_option
 @output_options
 @click.pass_context
-def command(ctx: click.Context, code: str | None) -> None:
+def command(
+    ctx: click.Context,
+    code: str | None,
+    run_name: str | None,
+    rule_dirs: tuple[Path, ...],
+    runs_dir: Path,
+) -> None:
     """Explain an error code (the word in brackets), an exit code or a rule; without CODE list them all."""
     from autotune.cli.rules import explain as explain_rule
     from autotune.error_codes import CODES, EXIT_MEANINGS
@@ -26,6 +44,8 @@ def command(ctx: click.Context, code: str | None) -> None:
         for name, page in CODES.items()
     ]
     pages += [CodePage(code=str(int(e)), exit_code=int(e), means=EXIT_MEANINGS[e]) for e in Exit]
+    if run_name is not None and "/" not in (code or ""):
+        raise InputError("--run shows the condition of a rule, written category/name", code="usage")
     if code is None:
         if screen.as_json:
             screen.document(CodePages(codes=pages))
@@ -34,7 +54,7 @@ def command(ctx: click.Context, code: str | None) -> None:
             screen.answer(f"{page.code:<26}exit {page.exit_code:<4} {page.means}")
         return
     if "/" in code:
-        ctx.invoke(explain_rule, rule_id=code)
+        ctx.invoke(explain_rule, rule_id=code, run_name=run_name, rule_dirs=rule_dirs, runs_dir=runs_dir)
         return
     found = next((page for page in pages if page.code == code.strip("[]")), None)
     if found is None:

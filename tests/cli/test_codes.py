@@ -159,3 +159,16 @@ def test_a_record_of_another_version_is_named(tmp_path: Path, capsys: pytest.Cap
     assert run(["report", str(folder)]) == 2
     shown = capsys.readouterr().err
     assert "schema version 99; this autotune reads version 1" in shown and "[record-version]" in shown
+
+
+def test_explain_shows_the_values_of_a_run_as_rules_explain_does(capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = Path(__file__).parents[1] / "notebook" / "recorded"
+    (name,) = (path.name for path in recorded.glob("at-*"))
+    words = ["attention/eager", "--run", name, "--runs-dir", str(recorded)]
+    assert run(["explain", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "in this run:" in shown and "attention.implementation = " in shown
+    assert run(["rules", "explain", *words]) == 0
+    assert capsys.readouterr().out == shown
+    assert run(["explain", "run-unknown", "--run", name]) == 2
+    assert "category/name" in capsys.readouterr().err
