@@ -104,6 +104,27 @@ def kept_rungs(
     return rungs
 
 
+def measured_as_a_whole(last: Rung, verdict: Verdict) -> Rung:
+    """The last rung with what all kept changes bring together; as its steps say where that is unknown."""
+    if verdict.ratio is None or verdict.interval is None:
+        return last
+    return last.model_copy(
+        update={
+            "ratio_to_first": verdict.ratio,
+            "interval_to_first": verdict.interval,
+            "parity": verdict.parity.sentence,
+        }
+    )
+
+
+def refutes(verdict: Verdict) -> bool:
+    """All kept changes together are not what their single proofs said.
+
+    A comparison without an answer (noise, minutes that ran out) takes nothing away from proofs that stand.
+    """
+    return verdict.outcome not in ("faster", "undecided", "not-finished", "no-steady-state")
+
+
 def cumulative_arms(groups: Sequence[PlanGroup]) -> list[list[PlanGroup]]:
     """[[a], [a, b], ...]: what each rung of a joint trial holds."""
     return [list(groups[: count + 1]) for count in range(len(groups))]

@@ -16,7 +16,15 @@ from autotune.optimize.conventional import usual_optimisations
 from autotune.optimize.decisions import for_a_person
 from autotune.optimize.gains import contrast_text, name_of, without_gain
 from autotune.optimize.journal import Journal
-from autotune.optimize.ladder import counted_again, cumulative_arms, first_rung, kept_rungs, timed_beside
+from autotune.optimize.ladder import (
+    counted_again,
+    cumulative_arms,
+    first_rung,
+    kept_rungs,
+    measured_as_a_whole,
+    refutes,
+    timed_beside,
+)
 from autotune.optimize.live import live_check_for
 from autotune.optimize.memory_stage import MemoryStage, Tools
 from autotune.optimize.options import LoopOptions
@@ -351,16 +359,9 @@ class OptimizeLoop:
         verdict = self._run_comparison(
             arms, widest_tier(g.parity for g in state.kept), self._run / "trials" / "whole", state
         )
-        last = state.rungs[-1]
-        state.rungs[-1] = last.model_copy(
-            update={
-                "ratio_to_first": verdict.ratio,
-                "interval_to_first": verdict.interval,
-                "parity": verdict.parity.sentence,
-            }
-        )
+        state.rungs[-1] = measured_as_a_whole(state.rungs[-1], verdict)
         self._journal.decide("whole", f"All kept changes against the job as it was: {verdict.sentence}")
-        if not verdict.accepted:
+        if refutes(verdict):
             raise JobFailedError(
                 f"the kept changes do not hold up together: {verdict.sentence}",
                 where=str(self._run / "trials" / "whole" / "verdict.json"),

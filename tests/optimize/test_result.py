@@ -11,7 +11,7 @@ from autotune.data import data_dir
 from autotune.optimize.conventional import usual_optimisations
 from autotune.optimize.decisions import for_a_person
 from autotune.optimize.journal import Journal
-from autotune.optimize.ladder import counted_again
+from autotune.optimize.ladder import counted_again, measured_as_a_whole, refutes
 from autotune.optimize.order import by_gain_per_minute
 from autotune.optimize.roofline import roof_share
 from autotune.records.facts import FactValue
@@ -20,6 +20,7 @@ from autotune.records.ladder import Conventional, Ladder, Rung
 from autotune.records.observation import EnvironmentRecord, Observation, RankObservation, StepRecord
 from autotune.records.plan import PlanGroup
 from autotune.records.terms import Applicability, Tier
+from autotune.records.verdict import ParityResult, Settings, Verdict
 from autotune.report.ladder import render_ladder
 from autotune.store import write_record
 from autotune.trace.summary import summarize
@@ -147,3 +148,20 @@ def test_the_roofline_of_a_recorded_step(tmp_path: Path) -> None:
     assert share is not None and 0.05 < share < 0.9
     assert roof_share(tmp_path, 350.0) == pytest.approx(2 * share)
     assert roof_share(tmp_path, None) is None
+
+
+def test_a_whole_without_an_answer_takes_no_proof_away() -> None:
+    def verdict(outcome: str, **more: object) -> Verdict:
+        parity = ParityResult(tier="numeric", used="numeric", outcome="equal", sentence="equal")
+        settings = Settings(
+            tier="numeric", min_pairs=2, max_pairs=2, steps=8, warmup_steps=1, parity_steps=8, seed=0
+        )
+        fields = {"outcome": outcome, "sentence": "", "parity": parity, "arms": [], "trials": []}
+        return Verdict.model_validate({**fields, "settings": settings, **more})
+
+    last = rung("b", "x/b", step=1.2, whole=1.8, parity="as proven")
+    assert measured_as_a_whole(last, verdict("undecided")) == last
+    told = measured_as_a_whole(last, verdict("undecided", ratio=1.6, interval=(0.9, 2.8)))
+    assert (told.ratio_to_first, told.interval_to_first) == (1.6, (0.9, 2.8))
+    assert not refutes(verdict("undecided")) and not refutes(verdict("not-finished"))
+    assert all(refutes(verdict(word)) for word in ("slower", "no-measurable-change", "parity-broken"))
