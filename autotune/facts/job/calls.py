@@ -78,10 +78,9 @@ def settings_origin(carriers: Iterable[Site]) -> str:
         for name, value in site.detail.items():
             if name.startswith("origin."):
                 origins["flag" if value == "cli" else str(value)] += 1
-        for argument in site.arguments.values():
-            if argument.origin in ("cli", "config"):
-                origins["flag" if argument.origin == "cli" else "config"] += 1
-    named = [(count, name) for name, count in origins.items() if name in ("flag", "config")]
+        # A call that hands on some options of the script's own parser takes other settings as arguments only.
+        origins["config"] += sum(argument.origin == "config" for argument in site.arguments.values())
+    named = [(count, name) for name, count in origins.items() if count and name in ("flag", "config")]
     return max(named)[1] if named else "call-site"
 
 
