@@ -102,6 +102,7 @@ def command(
     choice = choice_of(select, exclude, unsafe, run=None, rule_dirs=rule_dirs)
     if resume is not None:
         folder = find_run(runs_dir, resume)
+        read_record(folder / "run.json", RunRecord)  # a folder that is no run is left alone
         held(sole_user(folder))
         found = diagnose_again(folder, rules)
     else:

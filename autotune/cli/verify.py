@@ -83,8 +83,8 @@ def command(
     screen = current_screen()
     submit = launcher_of(launcher, slurm_options)
     folder = find_run(runs_dir, run_name)
-    click.get_current_context().with_resource(sole_user(folder))
     record = read_record(folder / "run.json", RunRecord)
+    click.get_current_context().with_resource(sole_user(folder))
     baseline = baseline_job_of(folder)
     tier: Tier | None = None
     if self_check:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,7 @@ class Journal:
     def __init__(self, run: Path, say: Callable[[str], None]) -> None:
         self._path = run / "journal.jsonl"
         self._say = say
+        self._whole = False
 
     def seconds_of_starts(self) -> float:
         """What the starts of the job took that are noted so far; an unfinished line is passed over."""
@@ -40,13 +43,25 @@ class Journal:
     def decide(self, event: str, text: str, **data: object) -> None:
         """Record one decision."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        append_json(self._path, {"at": stamp, "event": event, "text": text, **data})
+        self._append({"at": stamp, "event": event, "text": text, **data})
         self._say(text)
 
     def note(self, event: str, text: str, **data: object) -> None:
         """Record what happened without showing it."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        append_json(self._path, {"at": stamp, "event": event, "text": text, **data})
+        self._append({"at": stamp, "event": event, "text": text, **data})
+
+    def _append(self, entry: dict[str, object]) -> None:
+        """A loop that was killed while it wrote has left half a line: it gets its end first."""
+        if not self._whole:
+            with suppress(OSError), open(self._path, "rb+") as written:
+                written.seek(0, os.SEEK_END)
+                if written.tell():
+                    written.seek(-1, os.SEEK_END)
+                    if written.read(1) != b"\n":
+                        written.write(b"\n")
+        append_json(self._path, entry)
+        self._whole = True
 
     def started(self, trial: Trial) -> None:
         """Each start of the job with what it took: the journal shows where the minutes went."""

@@ -136,6 +136,9 @@ def test_starts_of_an_interrupted_loop_are_counted(tmp_path: Path) -> None:
     with open(tmp_path / "journal.jsonl", "a") as out:
         out.write('{"event": "start", "wall_')  # killed while it wrote
     assert journal.seconds_of_starts() == 12.5
+    resumed = Journal(tmp_path, lambda text: None)
+    resumed.note("start", "timing", wall_s=2.0)
+    assert resumed.seconds_of_starts() == 14.5
 
 
 def test_the_roofline_of_a_recorded_step(tmp_path: Path) -> None:

@@ -56,6 +56,18 @@ def test_another_learning_rate_is_caught_before_timing(shared: Path) -> None:
     assert not [trial for trial in verdict.trials if trial.purpose == "timing"]
 
 
+@pytest.mark.full
+def test_a_job_that_slows_down_has_no_steady_state(tmp_path: Path) -> None:
+    """Nothing is claimed from its steps, however different the arms are; it was started twice to be sure."""
+    slower = ("--slower-each-step-ms", "5")
+    verdict = compare(
+        tmp_path, arm("baseline", *slower, "--sleep-ms", "60"), arm("patched", *slower), tier=None
+    )
+    assert verdict.outcome == "no-steady-state" and verdict.ratio is None, verdict.sentence
+    assert "still getting longer" in verdict.sentence
+    assert [trial.attempt for trial in verdict.trials] == [1, 2]
+
+
 def test_a_crash_of_the_candidate_is_its_outcome(shared: Path) -> None:
     verdict = compare(shared, arm("baseline"), arm("patched", "--crash-at", "3"), tier="numeric")
     assert verdict.outcome == "candidate-crashed" and "planted crash" in verdict.sentence
