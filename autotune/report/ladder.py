@@ -38,7 +38,7 @@ def render_ladder(ladder: Ladder, *, price_per_hour: float | None = None) -> str
         if price_per_hour is not None:
             costs = f"{money(before * price_per_hour)} -> {money(after * price_per_hour)}"
             lines.append(f"cost: {costs} at {price_per_hour:g} an hour for all GPUs")
-    lines += _beyond_the_usual(ladder)
+    lines += beyond_the_usual(ladder)
     if ladder.dropped:
         lines += ["", "not kept:"]
         for entry in ladder.dropped:
@@ -75,7 +75,7 @@ def _epoch(first: Rung, last: Rung) -> list[str]:
     return ["", *wrap(f"an epoch: {before} before, {after} after", 2)]
 
 
-def _beyond_the_usual(ladder: Ladder) -> list[str]:
+def beyond_the_usual(ladder: Ladder) -> list[str]:
     """The result beside a conventionally tuned job, for those who ask what usual tuning would have given."""
     usual = ladder.conventional
     if usual is None or len(ladder.rungs) < 2:
@@ -83,8 +83,9 @@ def _beyond_the_usual(ladder: Ladder) -> list[str]:
     lines = []
     if usual.ratio is not None:
         lines += wrap(f"beside a conventionally tuned job: {usual.ratio:.2f}x", 2)
-    elif usual.lacking:
-        lines += wrap(f"beside a conventionally tuned job: unknown, without {', '.join(usual.lacking)}", 2)
+    else:
+        lacking = f"without {', '.join(usual.lacking)}" if usual.lacking else "usual changes came with others"
+        lines += wrap(f"beside a conventionally tuned job: unknown, {lacking}", 2)
     for words, names in (("had already", usual.had), ("got here", usual.given), ("not known", usual.unknown)):
         if names:
             lines += wrap(f"  usual optimisations {words}: {', '.join(names)}", 4)

@@ -7,6 +7,7 @@ from autotune.report.html.gather import Material
 from autotune.report.html.plots import Ratio, Ratios
 from autotune.report.html.view import Block, Checks, Figure, Note, Section, Table
 from autotune.report.html.words import amount, interval_text, milliseconds, percent, plural, times
+from autotune.report.ladder import beyond_the_usual
 from autotune.report.wrapping import duration
 
 
@@ -20,6 +21,8 @@ def section(material: Material) -> Section | None:
         blocks.append(_figure(ladder))
     if material.kept_change is not None and (material.kept_change.files or material.kept_change.reason):
         blocks.append(material.kept_change)
+    if beside := " ".join(" ".join(beyond_the_usual(ladder)).split()):
+        blocks.append(Note(f"{beside[0].upper()}{beside[1:]}."))
     if ladder.dropped:
         blocks.append(
             Checks("Not kept", [("not kept", ", ".join(d.rules), d.reason) for d in ladder.dropped])
