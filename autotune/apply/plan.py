@@ -35,6 +35,7 @@ class Choice:
     packages: bool = True
     wheels: bool = False  # a folder of wheels is given: nothing has to be compiled
     failed: tuple[tuple[str, str], ...] = ()  # packages that could not be had in this run, with the reason
+    dropped: tuple[str, ...] = ()  # rules whose change was tried in this run and not kept
 
     def reason_against(self, rule: str) -> str:
         """Why the choice leaves the rule out; empty when it does not."""
@@ -74,8 +75,17 @@ class _Planner:
         self.conflicts: list[Conflict] = []
 
     def plan(self) -> Plan:
-        findings = [f for f in self._without_excluded() if self._is_open(f)]
+        chosen, excluded = self._without_excluded()
+        findings = [f for f in chosen if self._is_open(f)]
         made = [self._group(together) for together in _components(findings)]
+        changed = {m.rule for group in made if group for m in group.members} - {*self.choice.dropped}
+        for finding, rival in excluded:
+            if rival.rule in changed:
+                reason = f"{rival.rule} and {finding.rule} exclude each other"
+                self.conflicts.append(Conflict(rules=[rival.rule, finding.rule], reason=reason))
+                self._advise(finding, [reason])
+            elif self._is_open(finding):
+                made.append(self._group([finding]))
         groups = self._ordered([group for group in made if group is not None])
         return Plan(
             run=self.diagnosis.run,
@@ -92,18 +102,18 @@ class _Planner:
             self._advise(finding, [against])
         return not against
 
-    def _without_excluded(self) -> list[Finding]:
-        """Findings of which no two exclude each other; the more important one stays."""
+    def _without_excluded(self) -> tuple[list[Finding], list[tuple[Finding, Finding]]]:
+        """Findings of which no two exclude each other, the more important one of two; the others, each with its
+        rival. One of those has its turn where nothing can be done about the rival."""
         kept: list[Finding] = []
+        others: list[tuple[Finding, Finding]] = []
         for finding in self.diagnosis.findings:
             rival = next((k for k in kept if finding.rule in k.excludes or k.rule in finding.excludes), None)
             if rival is None:
                 kept.append(finding)
-                continue
-            reason = f"{rival.rule} and {finding.rule} exclude each other"
-            self.conflicts.append(Conflict(rules=[rival.rule, finding.rule], reason=reason))
-            self._advise(finding, [reason])
-        return kept
+            else:
+                others.append((finding, rival))
+        return kept, others
 
     def _advise(self, finding: Finding, reasons: list[str]) -> None:
         self.advice.append(Advice(rule=finding.rule, title=finding.title, reasons=reasons))

@@ -135,6 +135,7 @@ class OptimizeLoop:
                 self._options.choice,
                 wheels=self._options.wheelhouse is not None,
                 failed=tuple(state.failed.items()),
+                dropped=tuple(rule for entry in state.dropped for rule in entry.rules),
             ),
             base=state.current if state.kept else None,
         )

@@ -143,6 +143,21 @@ def test_rules_that_exclude_each_other(script: Path) -> None:
     assert plan.advice[0].rule == two.rule and "exclude each other" in plan.advice[0].reasons[0]
 
 
+def test_a_rival_has_its_turn_where_nothing_can_be_done_about_the_other(script: Path) -> None:
+    advice = fix(surface="call-site", applicability="advice")
+    better = finding("batching/padding-waste", fix(WORKERS), ratio=2.0)
+    plain = finding("batching/padded-to-fixed-length", fix(SDPA), ratio=1.5, excludes=[better.rule])
+    assert only(plan_for(script, diagnosis(better, plain))).rules == [better.rule]
+    bare = better.model_copy(update={"fixes": [advice]})
+    for plan in (
+        plan_for(script, diagnosis(bare, plain)),
+        plan_for(script, diagnosis(better, plain), choice=Choice(exclude=(better.rule,))),
+    ):
+        assert [g.rules for g in plan.groups if g.admissible] == [[plain.rule]]
+    tried = plan_for(script, diagnosis(better, plain), choice=Choice(dropped=(better.rule,)))
+    assert plain.rule in [g.id for g in tried.groups if g.admissible]
+
+
 def test_order_follows_after_and_then_the_bound(script: Path) -> None:
     late = finding("a/late", fix(WORKERS), ratio=5.0, after=["a/early"])
     early = finding("a/early", fix(SDPA), ratio=1.1)
