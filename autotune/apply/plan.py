@@ -103,8 +103,8 @@ class _Planner:
         return not against
 
     def _without_excluded(self) -> tuple[list[Finding], list[tuple[Finding, Finding]]]:
-        """Findings of which no two exclude each other, the more important one of two; the others, each with its
-        rival. One of those has its turn where nothing can be done about the rival."""
+        """Findings of which no two exclude each other, the more important one of two; the others with their
+        rivals. One of those has its turn where nothing can be done about the rival."""
         kept: list[Finding] = []
         others: list[tuple[Finding, Finding]] = []
         for finding in self.diagnosis.findings:
