@@ -35,6 +35,8 @@ class Contributions:
         self._hook_all(model, "")
 
     def _unsharded(self, unit: Any, args: Any) -> None:
+        if self.torch.compiler.is_compiling():
+            return  # inside a graph there is nothing to hold on to: these parameters stay unseen
         self._met = True
         self._hook_all(unit, self._names.get(id(unit), ""))
 

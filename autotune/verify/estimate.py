@@ -8,6 +8,7 @@ from statistics import median
 from autotune.records.observation import Observation
 from autotune.verify.arm import VerifyOptions
 from autotune.verify.figures import trial_steps
+from autotune.verify.stats import LARGE_EFFECT, SMALL_EFFECT_PAIRS
 from autotune.verify.steady import LEAST_STEPS, excluded_positions
 
 _PARITY_SLOWER = 1.3  # reading every loss and gradient costs something
@@ -63,7 +64,8 @@ def estimate_minutes(
     block_s = cost.launch_s(timed) + (arms - 1) * cost.launch_s(timed, gain)
     parity_s, parity_launches = _parity(cost, options, gain)
     again_s, again_launches = _again(cost, options)
-    least = 2 if gain > 1.3 else min(options.min_pairs, options.max_pairs)
+    pairs = 2 if gain > LARGE_EFFECT else max(options.min_pairs, SMALL_EFFECT_PAIRS)
+    least = min(pairs, options.max_pairs)
     # Parity fills the caches of both arms.
     warm_s, warm_launches = (block_s, arms) if options.tier is None else (0.0, 0)
     common, launches = parity_s + warm_s, parity_launches + warm_launches

@@ -17,6 +17,7 @@ CONFIDENCE = 0.98  # two-sided: one false win in a hundred at most, however nois
 LEAST_GAIN = 1.015  # an estimate below this is not called faster
 SAME_LOW, SAME_HIGH = 0.98, 1.02  # the whole interval inside: no measurable change
 LARGE_EFFECT = 1.3  # from here on two pairs may do
+SMALL_EFFECT_PAIRS = 3  # at least, below
 NARROW = 0.01  # half width (log) that settles every question of the four outcomes
 RELATIVE_WIDTH = 1 / 3  # half width against the effect that settles a visible one
 
@@ -79,7 +80,8 @@ def enough(log_ratios: Sequence[float], *, min_pairs: int, max_pairs: int) -> bo
     effect = abs(math.log(result.ratio))
     if effect >= math.log(LARGE_EFFECT):
         return result.half_width <= effect / 2
-    return pairs >= min_pairs and result.half_width <= max(NARROW, effect * RELATIVE_WIDTH)
+    least = max(min_pairs, SMALL_EFFECT_PAIRS)
+    return pairs >= least and result.half_width <= max(NARROW, effect * RELATIVE_WIDTH)
 
 
 def block_order(arms: Sequence[str], number: int) -> list[str]:

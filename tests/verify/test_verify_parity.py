@@ -326,3 +326,37 @@ def test_statistical_parity_within_the_spread_of_seeds() -> None:
     unclear = seeds("changed", [s + d for s, d in zip(spread, (0.03, -0.03, 0.0), strict=True)])
     assert compare_statistical(base, unclear).outcome == "undecided"  # type: ignore[arg-type]
     assert compare_statistical(base[:2], near[:2]).outcome == "undecided"  # type: ignore[arg-type]
+
+
+def reduced(arm: str, factor: float, **changes: list[float]) -> ParityEvidence:
+    """Two ranks whose reduced gradient is `factor` of what their own add up to, but for `changes`."""
+    own = {"a.weight": [1.2, -1.6], "b.weight": [0.12, 0.16], "c.weight": [0.3, -0.4]}
+    sketch = {n: [factor * x for x in changes.get(n[0], values)] for n, values in own.items()}
+    sketch = {n: [math.hypot(*values), *values] for n, values in sketch.items()}
+    norm = math.hypot(*(values[0] for values in sketch.values()))
+    steps = parity_steps(LOSSES, gradient_sketch=sketch, grad_norm=norm)
+    return evidence(arm, steps=steps, ranks=2, contributions={0: own, 1: own, 2: own})
+
+
+def test_the_reduced_gradient_is_that_of_one_rank() -> None:
+    mean = [reduced("baseline", 0.5)] * 2
+    result = compare(*mean, reduced("changed", 0.5), tier="numeric")
+    assert result.outcome == "equal" and "on one rank" in result.sentence
+    total = [reduced("baseline", 1.0)] * 2
+    assert "the sum over ranks" in compare(*total, reduced("changed", 1.0), tier="numeric").sentence
+    one = compare(*mean, reduced("changed", 0.5, b=[0.2, 0.1]), tier="numeric")
+    assert one.outcome == "broken" and any("the gradient of b.weight is" in r for r in one.reasons)
+    every = compare(*mean, reduced("changed", 0.5, a=[1, 1], b=[1, 1]), tier="numeric")
+    assert any("the gradient is" in r and "off the mean of the ranks" in r for r in every.reasons)
+    sum_now = compare(*mean, reduced("changed", 1.0), tier="numeric")
+    assert any("global norm is 2x" in r for r in sum_now.reasons)
+
+
+def test_a_reduction_that_cannot_be_checked_is_said_and_refuses_nothing() -> None:
+    mean = [reduced("baseline", 0.5)] * 2
+    unseen = reduced("changed", 0.5).model_copy(update={"contributions": {0: {"a.weight": [1.2, -1.6]}}})
+    result = compare(*mean, unseen, tier="numeric")
+    assert result.outcome == "equal" and "not checked" in result.sentence
+    odd = [reduced("baseline", 0.5, b=[0.2, 0.1], a=[1.0, -1.6])] * 2
+    result = compare(*odd, odd[0], tier="numeric")
+    assert result.outcome == "equal" and "off the mean of its ranks" in result.sentence

@@ -70,6 +70,15 @@ def test_a_wrong_reduction_is_named(shared: Path, shard: str, plant: str, words:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("shard", ["ddp", "fsdp2"])
+def test_compiled_parts_train_the_same(shared: Path, shard: str) -> None:
+    """What a graph keeps to itself is not checked, and no reason to refuse."""
+    verdict = compare(shared, shard, "compiled")
+    assert verdict.parity.outcome == "equal", verdict.parity.sentence
+    assert answer(verdict).outcome == ("pass" if shard == "ddp" else "not-applicable"), answer(verdict).detail
+
+
+@pytest.mark.full
 def test_a_gradient_divided_twice_is_broken(shared: Path) -> None:
     """Clipping hides the factor from the weights, not from the gradient norm."""
     verdict = compare(shared, "ddp", "halved")

@@ -14,7 +14,7 @@ flags = argparse.ArgumentParser()
 flags.add_argument("--shard", choices=["ddp", "fsdp2"], default="ddp")
 flags.add_argument(
     "--plant",
-    choices=["none", "twin", "no-sync", "halved", "ignored", "local-norm", "skips-updates"],
+    choices=["none", "twin", "no-sync", "halved", "ignored", "local-norm", "skips-updates", "compiled"],
     default="none",
 )
 args = flags.parse_args()
@@ -49,6 +49,14 @@ else:
         wrapped.register_comm_hook(None, twice)
 
 
+raw = wrapped
+if args.plant == "compiled":
+    if args.shard == "ddp":
+        wrapped = torch.compile(wrapped, backend="aot_eager")
+    for part in (model[1], model[3]) if args.shard == "fsdp2" else ():
+        part.compile(backend="aot_eager")
+
+
 def clip():
     parameters = list(model.parameters())
     if args.plant == "local-norm":  # each rank clips by the norm of its own shards
@@ -67,7 +75,7 @@ rows = torch.randint(0, 40, (400, 12), generator=generator)[rank::world]
 for number, batch in enumerate(DataLoader(rows, batch_size=4, drop_last=True)):
     last = number % 2 == 1
     skip = args.plant == "no-sync" and args.shard == "ddp" and last
-    with wrapped.no_sync() if skip or (args.shard == "ddp" and not last) else contextlib.nullcontext():
+    with raw.no_sync() if skip or (args.shard == "ddp" and not last) else contextlib.nullcontext():
         logits = wrapped(batch)
         loss = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), batch[:, 1:].flatten()) / 2
         loss.backward()
