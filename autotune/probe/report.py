@@ -119,6 +119,9 @@ def memory() -> None:
             found["device_bytes"] = properties.total_memory
             found["peak_allocated_bytes"] = stats.get("allocated_bytes.all.peak")
             found["peak_reserved_bytes"] = stats.get("reserved_bytes.all.peak")
+            probe: Any = sys.modules.get(f"{__package__}.block_memory")
+            if probe is not None:
+                found.update(probe.largest())
             found["allocator_retries"] = stats.get("num_alloc_retries")
             found["out_of_memory"] = bool(stats.get("num_ooms", 0))
     except Exception:
@@ -127,9 +130,6 @@ def memory() -> None:
 
 
 def fingerprint() -> None:
-            probe: Any = sys.modules.get(f"{__package__}.block_memory")
-            if probe is not None:
-                found.update(probe.largest())
     """Digest of the files the parent asked about, as this process has them loaded.
 
     sha256 of one line per file in path order, each the file's sha256; nothing is sent when none was loaded.
