@@ -121,6 +121,9 @@ class ConvolutionFacts(Record):
     depthwise_kernel_ms: float
     causal_conv_kernels: int
     causal_conv_kernel_ms: float
+    matrix_ms: float | None = Field(
+        default=None, description="Summed time of convolution kernels that compute on matrix units"
+    )
 
 
 class OptimizerFacts(Record):

@@ -63,11 +63,12 @@ def _use_of_gpu(facts: FactSheet) -> list[tuple[str, str]]:
 
 
 def matrix_unit_frac(facts: FactSheet) -> float | None:
-    """Share of GPU busy time in kernels that compute on tensor cores; None where formats are unknown."""
+    """Share of GPU busy time in kernels that compute on matrix units; None where formats are unknown."""
     products, plain = number(facts, "kernels.gemm_frac"), number(facts, "precision.fp32_gemm_frac")
-    if products is None or plain is None:
+    if products is None or (plain is None and products > 0):
         return None
-    share = products * max(0.0, 1.0 - plain - (number(facts, "precision.fp64_gemm_frac") or 0.0))
+    share = products * max(0.0, 1.0 - (plain or 0.0) - (number(facts, "precision.fp64_gemm_frac") or 0.0))
+    share += number(facts, "kernels.matrix_conv_frac") or 0.0
     if facts.value("attention.backend") in _MATRIX_ATTENTION:
         share += number(facts, "attention.gpu_frac") or 0.0
     return min(1.0, share)

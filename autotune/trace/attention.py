@@ -233,7 +233,16 @@ def convolution_facts(context: Context) -> ConvolutionFacts:
         depthwise_kernel_ms=context.busy(plain).total / 1e6,
         causal_conv_kernels=int(fused.sum()),
         causal_conv_kernel_ms=context.busy(fused).total / 1e6,
+        matrix_ms=_on_matrix_units(context),
     )
+
+
+def _on_matrix_units(context: Context) -> float:
+    """Milliseconds of the convolution kernels whose names show it."""
+    gpu, names = context.trace.gpu, context.trace.names
+    rows = context.gpu_of_class("conv")
+    known = [n for n in np.unique(gpu.name[rows]).tolist() if context.table.is_matrix_convolution(names[n])]
+    return float(gpu.dur[rows & np.isin(gpu.name, known)].sum()) / 1e6
 
 
 def _depthwise(context: Context, first: int, *names: str) -> Mask:

@@ -72,6 +72,7 @@ class KernelTable:
                 (item["dtype"], tuple(re.compile(text) for text in item["patterns"]))
                 for item in raw["gemm_dtypes"]
             )
+            self.matrix_convolutions = tuple(re.compile(text) for text in raw["matrix_convolutions"])
         except (KeyError, TypeError, re.error) as fault:
             raise InputError(
                 f"kernel class table is malformed ({fault!r})", where=str(path), code="table-broken"
@@ -95,6 +96,10 @@ class KernelTable:
             if any(pattern.fullmatch(name) for pattern in item.ops):
                 return item.name
         return None
+
+    def is_matrix_convolution(self, kernel: str) -> bool:
+        """Whether a convolution kernel's name shows that it computes on matrix units."""
+        return any(pattern.search(kernel) for pattern in self.matrix_convolutions)
 
     def gemm_dtype(self, kernel: str) -> str:
         """Data type a GEMM kernel's name spells, or `unknown`."""

@@ -126,6 +126,13 @@ FACTS = (
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
     ),
     Fact(
+        "kernels.matrix_conv_frac",
+        "float",
+        "frac",
+        "Share of GPU kernel time in convolutions that compute on matrix units",
+        "trace",
+    ),
+    Fact(
         "kernels.unclassified_frac",
         "float",
         "frac",

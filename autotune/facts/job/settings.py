@@ -182,6 +182,7 @@ _GPU_ONLY = (
     "memory.recompute_frac",
     "memory.unsharded_static_frac",
     "optimizer.gpu_frac",
+    "kernels.matrix_conv_frac",
     "optimizer.launches_per_step",
     "precision.cast_gpu_frac",
     "precision.fp32_gemm_frac",

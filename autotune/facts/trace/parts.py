@@ -47,6 +47,9 @@ def kernel_facts(sheet: SheetBuilder, lead: RankTrace, steps: int, basis: str) -
     sheet.put("kernels.small_fp32_gemms_per_step", fp32 / steps, source, basis)
     sheet.put("kernels.gemm_frac", class_share(lead, "gemm"), source, basis)
     sheet.put("kernels.elementwise_frac", class_share(lead, *_ELEMENTWISE), source, basis)
+    if conv.matrix_ms is not None:
+        total = sum(row.total_ms for row in lead.classes)
+        sheet.put("kernels.matrix_conv_frac", conv.matrix_ms / total if total else 0.0, source, basis)
     sheet.put("kernels.unclassified_frac", lead.unclassified_frac, source, basis)
     sheet.put("loss.head_gpu_frac", class_share(lead, "loss", "softmax"), source, basis)
 
