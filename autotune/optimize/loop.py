@@ -30,6 +30,7 @@ from autotune.optimize.memory_stage import MemoryStage, Tools
 from autotune.optimize.options import LoopOptions
 from autotune.optimize.order import by_gain_per_minute
 from autotune.optimize.roofline import NEAR, roof_share
+from autotune.optimize.signals import interruptible
 from autotune.optimize.state import LoopState
 from autotune.records.ladder import Dropped, Ladder
 from autotune.records.observation import Observation
@@ -77,10 +78,14 @@ class OptimizeLoop:
             earlier_s=self._journal.seconds_of_starts(),
         )
         try:
-            reason, finished = self._climb(state)
-        except (KeyboardInterrupt, InterruptedRunError):
+            with interruptible():
+                reason, finished = self._climb(state)
+        except InterruptedRunError:
             self._write(state, "interrupted", "interrupted")
             raise
+        except KeyboardInterrupt:
+            self._write(state, "interrupted", "interrupted")
+            raise InterruptedRunError("interrupted", where=str(self._run)) from None
         except AutotuneError as fault:
             self._write(state, "failed", str(fault))
             raise

@@ -15,6 +15,7 @@ import pytest
 from autotune.errors import InputError
 from autotune.optimize.arms import finished_look
 from autotune.optimize.patched import _in_its_place
+from autotune.optimize.signals import interruptible
 from autotune.records.plan import PatchedJob
 from autotune.sole_user import sole_user
 
@@ -90,3 +91,10 @@ def test_a_look_cut_short_or_of_a_later_version_is_made_again(tmp_path: Path) ->
     edited = job.model_copy(update={"fingerprint": "abc"})
     (tmp_path / "observation.json").write_text(json.dumps(seen))
     assert finished_look(tmp_path, edited) is None
+
+
+def test_sigterm_between_two_starts_ends_a_loop_like_ctrl_c() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
