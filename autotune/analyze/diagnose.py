@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from autotune.records.observation import Observation
     from autotune.records.terms import Severity
     from autotune.records.trace import TraceSummary
+    from autotune.rules.load import RuleSet
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,19 @@ class RuleSources:
     user_dirs: tuple[Path, ...] = ()
     disabled: tuple[str, ...] = ()  # ids, or patterns such as "debug/*"
     severity: tuple[SeverityChoice, ...] = ()
+
+    @cached_property
+    def loaded(self) -> RuleSet:
+        """Read once, so that a run is judged by the rules that were there when it started."""
+        from autotune.data import data_dir
+        from autotune.facts.catalogue import catalogue
+        from autotune.rules.load import load_rules
+
+        return load_rules([data_dir("rules"), *self.user_dirs], self.disabled, catalogue=catalogue())
+
+    def check(self) -> None:
+        """Raises InputError (RuleFaults for rule files) where a diagnosis would: before a job is started."""
+        _severities(self, [rule.id for rule in self.loaded.rules])
 
 
 @dataclass(frozen=True)
@@ -113,15 +128,13 @@ def _diagnose(
     rules: RuleSources,
     notes: list[str],
 ) -> Diagnosed:
-    from autotune.data import data_dir
     from autotune.facts.catalogue import catalogue
     from autotune.facts.everything import derive_facts
     from autotune.records.findings import Diagnosis
-    from autotune.rules.load import load_rules
     from autotune.rules.match import match
 
     facts = derive_facts(observation, traces)
-    rule_set = load_rules([data_dir("rules"), *rules.user_dirs], rules.disabled, catalogue=catalogue())
+    rule_set = rules.loaded
     matched = match(
         rule_set.rules,
         facts,

@@ -13,12 +13,18 @@ MODULE_NAME = re.compile(r"autotune_[a-z0-9_]+")
 
 
 def render_shim(template: str, arguments: Mapping[str, object], templates_dir: Path | None = None) -> str:
-    """The source of a shim. Raises InputError for a template that is missing or broken."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound
+    """The source of a shim, from the name of a template or, for a pack's own, from its text.
+
+    Raises InputError for a template that is missing or broken.
+    """
+    from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     folder = templates_dir or data_dir("templates")
+    is_text = "\n" in template
+    where = "the pack's own shim" if is_text else str(folder / template)
     # Shims are Python, not HTML: nothing is escaped.
-    environment = Environment(
+    environment = ImmutableSandboxedEnvironment(
         loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
@@ -26,21 +32,21 @@ def render_shim(template: str, arguments: Mapping[str, object], templates_dir: P
         lstrip_blocks=True,
     )
     try:
-        text = environment.get_template(template).render(**arguments)
+        found = environment.from_string(template) if is_text else environment.get_template(template)
+        text = found.render(**arguments)
     except TemplateNotFound:
+        raise InputError("there is no such template", where=where, code="template-broken") from None
+    except (TemplateError, ArithmeticError, TypeError, ValueError, LookupError, MemoryError) as fault:
         raise InputError(
-            "there is no such template", where=str(folder / template), code="template-broken"
-        ) from None
-    except TemplateError as fault:
-        raise InputError(
-            f"the template cannot be rendered: {fault}", where=str(folder / template), code="template-broken"
+            f"the template cannot be rendered: {fault}", where=where, code="template-broken"
         ) from None
     try:
-        compile(text, template, "exec", dont_inherit=True)
-    except SyntaxError as fault:
+        compile(text, where, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as fault:
+        line = getattr(fault, "lineno", None)
         raise InputError(
-            f"the template gives no Python: {fault.msg} (line {fault.lineno})",
-            where=str(folder / template),
+            f"the template gives no Python: {getattr(fault, 'msg', fault)} (line {line})",
+            where=where,
             code="template-broken",
         ) from None
     return text

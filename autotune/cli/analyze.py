@@ -128,6 +128,7 @@ def observe_and_diagnose(
     from autotune.analyze.diagnose import diagnose_launch
     from autotune.analyze.watch import OBSERVE, JobStart, watch
 
+    rules.check()
     folder, record = start_run(
         runs_dir, "job", command=command_line, allow_write=options.allow_write, wheelhouse=wheelhouse
     )
@@ -153,6 +154,7 @@ def _from_traces(runs_dir: Path, names: tuple[str, ...], rules: RuleSources, scr
     from autotune.analyze.diagnose import diagnose_traces
 
     paths = trace_files(names)
+    rules.check()
     folder, record = start_run(runs_dir, "trace", traces=paths)
     screen.status(f"reading {len(paths)} trace{'s' if len(paths) > 1 else ''}", new_phase=True)
     try:

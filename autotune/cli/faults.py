@@ -28,13 +28,18 @@ class Told:
     todo: str | None = None
     problems: list[str] = field(default_factory=list)
     line: str = ""  # replaces the line made of where, what and todo
+    details: list[str] = field(default_factory=list)  # lines that stand before it: problems with their source
 
     def text(self) -> str:
         """One line: foreign text in a message (an exception's, a file name) may hold line breaks."""
         head = f"{self.where}: {self.what}" if self.where else self.what
         told = self.line or (f"{head}; {self.todo}" if self.todo else head)
-        told = " ".join("".join(c if c.isprintable() else " " for c in told).split())
-        return f"autotune: {told} [{self.code}]"
+        last = f"autotune: {' '.join(_printable(told).split())} [{self.code}]"
+        return "\n".join([*(_printable(line) for line in self.details), last])
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def told(fault: BaseException) -> Told:
@@ -42,8 +47,8 @@ def told(fault: BaseException) -> Told:
     if isinstance(fault, AutotuneError):
         where = str(fault.where) if fault.where is not None else None
         problems = [str(problem).splitlines()[0] for problem in getattr(fault, "problems", [])]
-        line = str(fault) if problems else ""
-        return Told(fault.code, fault.what, fault.exit_code, where, fault.hint, problems, line)
+        details = [line for problem in getattr(fault, "problems", []) for line in str(problem).splitlines()]
+        return Told(fault.code, fault.what, fault.exit_code, where, fault.hint, problems, details=details)
     if isinstance(fault, click.UsageError):
         todo = f"{fault.ctx.command_path} --help" if fault.ctx else "autotune --help"
         what = _unknown_option(fault) or fault.format_message().rstrip(".")

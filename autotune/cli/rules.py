@@ -132,7 +132,6 @@ def lint_rules(ctx: click.Context, folders: tuple[Path, ...]) -> None:
         [built_in, *folders],
         catalogue=catalogue(),
         root=Path.cwd(),
-        templates_dir=data_dir("templates"),
         checked=folders or (built_in,),
     )
     if screen.as_json:
@@ -144,11 +143,10 @@ def lint_rules(ctx: click.Context, folders: tuple[Path, ...]) -> None:
     else:
         for problem in report.problems:
             screen.answer(str(problem))
-        errors, count = len(report.errors), len(report.rules.rules)
+        errors, count = len(report.errors), report.checked
         warnings = len(report.problems) - errors
-        screen.answer(
-            f"{count} rules, {errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
-        )
+        parts = ((count, "rule"), (errors, "error"), (warnings, "warning"))
+        screen.answer(", ".join(f"{number} {word}{'s' * (number != 1)}" for number, word in parts))
     ctx.exit(Exit.BAD_INPUT if report.errors else Exit.DONE)
 
 
@@ -173,7 +171,8 @@ def test_rules(ctx: click.Context, folders: tuple[Path, ...]) -> None:
     else:
         for result in failed:
             screen.answer(f"{result.rule}: {result.example}: {result.fault}")
-        screen.answer(f"{len(results)} examples of {len(rules)} rules, {len(failed)} failed")
+        examples = f"{len(results)} example{'s' * (len(results) != 1)}"
+        screen.answer(f"{examples} of {len(rules)} rule{'s' * (len(rules) != 1)}, {len(failed)} failed")
     if not results:
         raise InputError(
             "no example ran", hint="a rule lists its examples under the key 'examples'", code="rule-examples"

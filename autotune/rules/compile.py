@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from autotune.rules import templates
 from autotune.rules.expression import Node
+from autotune.rules.meaning import bound_flaws, constant_flaw, step_faults, value_fault
 from autotune.rules.model import FixWay, Rule
 from autotune.rules.parse import Catalogue, Flaw, parse_condition, parse_number
+from autotune.rules.partial import Gap, partial_rule
 from autotune.rules.problems import Problem, did_you_mean
 from autotune.rules.shape import validate
 from autotune.rules.yaml_text import SourceFile, read_yaml
 
 _Location = tuple[int | str, ...]
+MAX_TITLE = 120  # characters
+_SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:(?!\s)")
 
 
 @dataclass(frozen=True)
@@ -29,22 +34,42 @@ class LoadedRule:
     unless: tuple[Node, ...]
     gains: tuple[tuple[Node | None, Node], ...]  # beside rule.gain: whether it applies, and the bound
     applies: tuple[Node | None, ...]  # beside rule.fix
+    shims: Mapping[str, str] = field(default_factory=dict)  # texts of the pack's own templates
 
     @property
     def id(self) -> str:
         return self.rule.id
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What one file gave: a checked rule, or its problems and whatever could be read all the same."""
+
+    source: SourceFile
+    rule: Rule | None  # with gaps where `broken` names the key
+    broken: frozenset[str]  # top keys that do not have the form of a rule
+    loaded: LoadedRule | None
+    problems: list[Problem]
+    pack: str = ""
+
+
 def load_text(
     text: str, path: str, *, catalogue: Catalogue, pack: str = ""
 ) -> tuple[LoadedRule | None, list[Problem]]:
     """A rule from its text."""
+    reading = read_rule(text, path, catalogue=catalogue, pack=pack)
+    return reading.loaded, reading.problems
+
+
+def read_rule(text: str, path: str, *, catalogue: Catalogue, pack: str = "") -> Reading:
+    """A rule from its text, with every problem that can be told of it."""
     source = read_yaml(path, text)
-    rule = validate(source) if source.root is not None else None
+    rule, broken = validate(source) if source.root is not None else (None, frozenset[str]())
+    whole = rule is not None
     if rule is None:
-        if isinstance(source.data, dict):
-            source.problems += _Compiler(source, catalogue).despite_errors(source.data)
-        return None, source.problems
+        if not isinstance(source.data, dict):
+            return Reading(source, None, broken, None, source.problems, pack)
+        rule = partial_rule(source.data)
     compiler = _Compiler(source, catalogue)
     loaded = LoadedRule(
         rule=rule,
@@ -59,14 +84,16 @@ def load_text(
     )
     for index, fix in enumerate(rule.fix):
         compiler.predictions(fix, index)
+        compiler.steps(fix, index)
     compiler.names(rule)
     compiler.texts(rule)
-    if not (rule.when.all or rule.when.any):
+    if not (rule.when.all or rule.when.any) and "when" not in broken:
         compiler.problems.append(
             source.at(("when",), "when needs at least one line under all or any", key=True)
         )
-    problems = [*source.problems, *compiler.problems]
-    return (None if any(p.level == "error" for p in problems) else loaded), problems
+    problems = list(dict.fromkeys([*source.problems, *compiler.problems]))
+    sound = whole and not any(p.level == "error" for p in problems)
+    return Reading(source, rule, broken, loaded if sound else None, problems, pack)
 
 
 class _Compiler:
@@ -77,11 +104,11 @@ class _Compiler:
         self.catalogue = catalogue
         self.problems: list[Problem] = []
 
-    def _flaws(self, flaws: list[Flaw], location: _Location) -> None:
+    def _flaws(self, flaws: list[Flaw], location: _Location, *, expression: bool = True) -> None:
         for flaw in flaws:
             message = flaw.message
             node = self.source.node(location)
-            if flaw.level == "error" and node is not None:
+            if expression and flaw.level == "error" and node is not None:
                 if self.source.rest_of_line(node).lstrip().startswith("#"):
                     message += "; what follows '#' is a comment in YAML, quote the line if it belongs to it"
                 elif getattr(node, "style", None) in ("|", ">"):
@@ -91,62 +118,64 @@ class _Compiler:
                 problem = self.source.problem(problem.line, problem.column, message, warning=True)
             self.problems.append(problem)
 
-    def _parse(
-        self,
-        text: str,
-        location: _Location,
-        parse: Callable[[str, Catalogue], tuple[Node | None, list[Flaw]]],
-    ) -> Node | None:
-        node, flaws = parse(text, self.catalogue)
-        if flaws:
-            self._flaws(flaws, location)
+    def _error(self, location: _Location, message: str, *, key: bool = False) -> None:
+        if message:
+            self.problems.append(self.source.at(location, message, key=key))
+
+    def _condition(self, text: str | None, location: _Location) -> Node | None:
+        if text is None or isinstance(text, Gap):
+            return None
+        node, flaws = parse_condition(text, self.catalogue)
+        if node is not None and (fault := constant_flaw(node)):
+            flaws, node = [*flaws, Flaw(0, fault)], None
+        self._flaws(flaws, location)
         return node
 
-    def despite_errors(self, data: dict[str, object]) -> list[Problem]:
-        """What can be said of conditions and names although the file as a whole is no valid rule."""
-        when = data.get("when")
-        for key in ("all", "any", "none", "unless"):
-            lines = when.get(key) if isinstance(when, dict) else None
-            for index, line in enumerate(lines if isinstance(lines, list) else []):
-                if isinstance(line, str):
-                    self._parse(line, ("when", key, index), parse_condition)
-        names = data.get("evidence")
-        for index, name in enumerate(names if isinstance(names, list) else []):
-            if isinstance(name, str) and name not in self.catalogue:
-                message = f"unknown fact '{name}'{did_you_mean(name, self.catalogue)}"
-                self.problems.append(self.source.at(("evidence", index), message))
-        return self.problems
-
     def conditions(self, lines: list[str], key: str) -> tuple[Node, ...]:
-        parsed = (self._parse(line, ("when", key, i), parse_condition) for i, line in enumerate(lines))
+        parsed = (self._condition(line, ("when", key, i)) for i, line in enumerate(lines))
         return tuple(node for node in parsed if node is not None)
 
     def gains(self, rule: Rule) -> tuple[tuple[Node | None, Node], ...]:
         pairs = []
         for index, way in enumerate(rule.gain):
+            condition = self._condition(way.applies_if, ("gain", index, "applies_if"))
             key = "ratio" if way.ratio is not None else "step_time_saved_frac"
-            place: _Location = ("gain", index, key)
-            node = self._parse(way.ratio or way.step_time_saved_frac or "", place, parse_number)
-            condition = None
-            if way.applies_if is not None:
-                condition = self._parse(way.applies_if, ("gain", index, "applies_if"), parse_condition)
+            text = way.ratio if way.ratio is not None else way.step_time_saved_frac
+            if text is None or isinstance(text, Gap):
+                continue
+            node, flaws, unit = parse_number(text, self.catalogue)
             if node is not None:
+                flaws += bound_flaws(node, unit, share=key != "ratio")
                 pairs.append((condition, node))
+            self._flaws(flaws, ("gain", index, key))
         return tuple(pairs)
 
     def applies(self, fix: FixWay, index: int) -> Node | None:
-        if fix.applies_if is None:
-            return None
-        return self._parse(fix.applies_if, ("fix", index, "applies_if"), parse_condition)
+        return self._condition(fix.applies_if, ("fix", index, "applies_if"))
 
     def predictions(self, fix: FixWay, index: int) -> None:
         for number, line in enumerate(fix.requires):
-            self._parse(line, ("fix", index, "requires", number), parse_condition)
+            self._condition(line, ("fix", index, "requires", number))
         for name, value in fix.predicts.items():
+            place: _Location = ("fix", index, "predicts", name)
             other = value[1:] if isinstance(value, str) and value.startswith("=") else name
-            for fact in {name, other} - set(self.catalogue):
-                message = f"unknown fact '{fact}'{did_you_mean(fact, self.catalogue)}"
-                self.problems.append(self.source.at(("fix", index, "predicts", name), message, key=True))
+            unknown = [fact for fact in dict.fromkeys((name, other)) if fact not in self.catalogue]
+            for fact in unknown:
+                self._error(place, f"unknown fact '{fact}'{did_you_mean(fact, self.catalogue)}", key=True)
+            if unknown:
+                continue
+            if other != name:
+                first, second = self.catalogue[name], self.catalogue[other]
+                if (first.type in ("int", "float")) != (second.type in ("int", "float")):
+                    self._error(place, f"{name} cannot take the value of {other}, which is another kind")
+            else:
+                self._error(place, value_fault(self.catalogue[name], value))
+
+    def steps(self, fix: FixWay, index: int) -> None:
+        for number, step in enumerate(fix.steps):
+            if not isinstance(step, Gap):
+                for place, fault in step_faults(step):
+                    self._error(("fix", index, "steps", number, *place), fault)
 
     def names(self, rule: Rule) -> None:
         places: list[tuple[str, _Location, bool]] = [
@@ -158,17 +187,27 @@ class _Compiler:
             for name in example.facts
         ]
         for name, location, key in places:
-            if name not in self.catalogue:
-                message = f"unknown fact '{name}'{did_you_mean(name, self.catalogue)}"
-                self.problems.append(self.source.at(location, message, key=key))
+            if name not in self.catalogue and not isinstance(name, Gap):
+                self._error(location, f"unknown fact '{name}'{did_you_mean(name, self.catalogue)}", key=key)
+        for i, example in enumerate(rule.examples):
+            for name, value in example.facts.items():
+                if name in self.catalogue:
+                    self._error(("examples", i, "facts", name), value_fault(self.catalogue[name], value))
 
     def texts(self, rule: Rule) -> None:
         if templates.is_template(rule.title):
-            self.problems.append(self.source.at(("title",), "a title is a plain text, facts go into message"))
+            self._error(("title",), "a title is a plain text, facts go into message")
+        for text, place, longest in ((rule.title, "title", MAX_TITLE), (rule.message, "message", None)):
+            if not text.strip():
+                self._error((place,), f"{place} is empty")
+            elif longest is not None and (len(text) > longest or "\n" in text.strip()):
+                self._error((place,), f"a {place} is one line of at most {longest} characters")
+        for index, reference in enumerate(rule.references):
+            if (scheme := _SCHEME.match(reference)) and scheme[0].lower() not in ("http:", "https:"):
+                self._error(("references", index), "a reference is a web address or a plain text")
         for text, location in rule_texts(rule):
             if templates.is_template(text):
-                for fault in templates.check(text, self.catalogue)[1]:
-                    self.problems.append(self.source.at(location, fault))
+                self._flaws(templates.check(text, self.catalogue)[1], location, expression=False)
 
 
 def rule_texts(rule: Rule) -> list[tuple[str, _Location]]:
@@ -181,7 +220,9 @@ def rule_texts(rule: Rule) -> list[tuple[str, _Location]]:
     for i, fix in enumerate(rule.fix):
         texts.append((fix.title, ("fix", i, "title")))
         for j, step in enumerate(fix.steps):
-            dumped = step.model_dump(exclude_none=True)
+            if isinstance(step, Gap):
+                continue
+            dumped = step.model_dump(exclude_none=True, warnings=False)
             texts += [
                 (text, ("fix", i, "steps", j, *place))
                 for key, value in dumped.items()

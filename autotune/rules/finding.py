@@ -18,7 +18,7 @@ from autotune.rules.compile import LoadedRule
 from autotune.rules.expression import Facts
 from autotune.rules.model import FixWay
 from autotune.rules.parse import Catalogue
-from autotune.rules.steps import AtSite
+from autotune.rules.steps import AtSite, UseShim
 from autotune.rules.truth import NOT_APPLICABLE, Operand
 from autotune.rules.words import with_unit
 
@@ -141,12 +141,12 @@ def fixes(loaded: LoadedRule, context: Context) -> list[Fix]:
     for way, condition in zip(loaded.rule.fix, loaded.applies, strict=True):
         if condition is not None and condition.truth(context.facts) is not True:
             continue
-        fix = _fix(way, context)
+        fix = _fix(way, context, loaded.shims)
         (ready if fix.steps else advice).append(fix)
     return ready + advice
 
 
-def _fix(way: FixWay, context: Context) -> Fix:
+def _fix(way: FixWay, context: Context, shims: Mapping[str, str]) -> Fix:
     title = context.text(way.title)
     placed = all(
         _places(step, context.sites) for step in way.steps if isinstance(step, AtSite) and not step.optional
@@ -157,20 +157,22 @@ def _fix(way: FixWay, context: Context) -> Fix:
         surface=way.surface,
         title=title,
         applicability=way.applicability,
-        steps=[_rendered(step, context) for step in way.steps],
+        steps=[_rendered(step, context, shims) for step in way.steps],
         requires=way.requires,
         predicts=way.predicts,
         parity=way.parity,
     )
 
 
-def _rendered(step: BaseModel, context: Context) -> FixStep:
+def _rendered(step: BaseModel, context: Context, shims: Mapping[str, str]) -> FixStep:
     values = step.model_dump(exclude={"action"}, exclude_unset=True)
     arguments = {
         key: _filled(value, context)
         for key, value in values.items()
         if value not in ([], {}) and not (value is None and key != "value")
     }
+    if isinstance(step, UseShim) and step.template in shims:
+        arguments["template"] = shims[step.template]  # the text, as the pack may change or move
     return FixStep(action=str(getattr(step, "action")), arguments=arguments)  # noqa: B009
 
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Iterable, Sequence
+import sys
+import warnings
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from autotune.rules.compile import LoadedRule
 from autotune.rules.load import RuleSet, collect_rules
+from autotune.rules.model import Rule
 from autotune.rules.parse import Catalogue
+from autotune.rules.partial import Gap
 from autotune.rules.problems import Problem
-from autotune.rules.steps import ALLOWED_ACTIONS, AtSite, Render, UseShim
+from autotune.rules.steps import ALLOWED_ACTIONS, AtSite
 from autotune.rules.yaml_text import SourceFile, read_yaml
 
 _ANCHORS = ("^", "\\A", "\\b", "(^|", "(?:^|", "(?<!", "\\.")
+
+
+_PARSER = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
+_MOST_REPEATS = 3
 
 
 @dataclass
@@ -23,6 +33,7 @@ class LintReport:
 
     problems: list[Problem]
     rules: RuleSet = field(default_factory=RuleSet)
+    checked: int = 0  # files that were judged for quality
 
     @property
     def errors(self) -> list[Problem]:
@@ -34,81 +45,92 @@ def lint(
     *,
     catalogue: Catalogue,
     root: Path | None = None,
-    templates_dir: Path | None = None,
     checked: Sequence[Path] | None = None,
 ) -> LintReport:
-    """Check every rule of the packs; with `checked` only the rules of these folders are judged for quality.
-
-    `templates_dir` lets the shims that rules name be checked for existence.
-    """
+    """Check every rule of the packs; with `checked` only the rules of these folders for their quality."""
     rules, problems = collect_rules(dirs, catalogue=catalogue, root=root)
     problems += rules.warnings
-    judged = {str(folder) for folder in (checked if checked is not None else dirs)}
-    mine = [loaded for loaded in rules.rules if loaded.pack in judged]
-    for loaded in mine:
-        problems += check_rule(loaded, catalogue, templates_dir)
+    judged = [str(folder) for folder in (checked if checked is not None else dirs)]
+    mine = [reading for reading in rules.readings if reading.pack in judged]
+    for reading in mine:
+        if reading.rule is not None:
+            problems += check_quality(reading.rule, reading.source, reading.broken)
     problems += _twins(rules.rules)
     for folder in dirs:
         problems += check_tables(folder, root)
-    return LintReport(sorted(problems, key=lambda p: (p.path, p.line, p.column)), rules)
+    kept = sorted(dict.fromkeys(problems), key=lambda p: (p.path, p.line, p.column))
+    return LintReport(kept, rules, len(mine))
 
 
-def check_rule(loaded: LoadedRule, catalogue: Catalogue, templates_dir: Path | None = None) -> list[Problem]:
+def check_rule(loaded: LoadedRule) -> list[Problem]:
     """Quality of one rule."""
-    rule, source = loaded.rule, loaded.source
+    return check_quality(loaded.rule, loaded.source)
+
+
+def check_quality(rule: Rule, source: SourceFile, broken: Collection[str] = frozenset()) -> list[Problem]:
+    """Quality of one rule; keys in `broken` are not judged, since what they should hold is not known."""
     problems: list[Problem] = []
     expects = {example.expect for example in rule.examples}
-    for wanted in ("match", "no-match"):
-        if wanted not in expects:
-            problems.append(source.at(("examples",), f"no example expects '{wanted}'", key=True))
-    if "unknown" not in expects:
-        problems.append(_warning(source, ("examples",), "no example expects 'unknown' (a fact is missing)"))
-    if not rule.evidence:
+    if "examples" not in broken or not rule.examples:
+        for wanted in ("match", "no-match"):
+            if wanted not in expects:
+                problems.append(source.at(("examples",), f"no example expects '{wanted}'", key=True))
+        if "unknown" not in expects:
+            message = "no example expects 'unknown' (a fact is missing)"
+            problems.append(_warning(source, ("examples",), message))
+    if not rule.evidence and "evidence" not in broken:
         problems.append(
             source.at(("evidence",), "a finding needs evidence: name the facts behind it", key=True)
         )
-    if any(fix.steps for fix in rule.fix) and rule.parity is None:
+    for index, name in enumerate(rule.evidence):
+        if name in rule.evidence[:index] and not isinstance(name, Gap):
+            problems.append(source.at(("evidence", index), f"'{name}' stands here twice"))
+    has_steps = any(fix.steps for fix in rule.fix)
+    if has_steps and rule.parity is None and "parity" not in broken:
         problems.append(source.at(("fix",), "a fix with steps needs a parity tier", key=True))
-    if rule.severity not in ("critical", "info") and not rule.gain and any(fix.steps for fix in rule.fix):
+    if rule.severity not in ("critical", "info") and not rule.gain and has_steps and "gain" not in broken:
         problems.append(_warning(source, ("fix",), "there is no gain: the fix cannot be ranked"))
     names = [example.name for example in rule.examples]
     for index, name in enumerate(names):
-        if name in names[:index]:
+        if name in names[:index] and not isinstance(name, Gap):
             problems.append(source.at(("examples", index, "name"), f"two examples are named '{name}'"))
-    problems += _check_fixes(loaded, templates_dir)
+    problems += _check_fixes(rule, source)
     return problems
 
 
-def _check_fixes(loaded: LoadedRule, templates_dir: Path | None) -> list[Problem]:
+def _check_fixes(rule: Rule, source: SourceFile) -> list[Problem]:
     problems: list[Problem] = []
-    source = loaded.source
-    for i, fix in enumerate(loaded.rule.fix):
+    for i, fix in enumerate(rule.fix):
         if fix.applicability == "advice" and fix.steps:
             problems.append(source.at(("fix", i, "steps"), "advice has no steps"))
         for j, step in enumerate(fix.steps):
-            if step.action not in ALLOWED_ACTIONS[fix.surface]:
-                allowed = ", ".join(ALLOWED_ACTIONS[fix.surface])
-                message = f"{step.action} does not belong to the surface {fix.surface} ({allowed})"
+            if isinstance(step, Gap):
+                continue
+            actions = ALLOWED_ACTIONS.get(fix.surface)
+            if actions is not None and step.action not in actions:
+                message = f"{step.action} does not belong to the surface {fix.surface} ({', '.join(actions)})"
                 problems.append(source.at(("fix", i, "steps", j, "action"), message))
             if isinstance(step, AtSite):
                 for k, pattern in enumerate(step.callees):
                     fault = pattern_fault(pattern)
                     if fault:
                         problems.append(source.at(("fix", i, "steps", j, "callees", k), fault))
-            if not isinstance(step, UseShim | Render) or templates_dir is None:
-                continue
-            if not (templates_dir / step.template).is_file():
-                message = f"there is no template {step.template}"
-                problems.append(source.at(("fix", i, "steps", j, "template"), message))
     return problems
 
 
 def pattern_fault(pattern: str, *, anchored: bool = True) -> str:
     """What is wrong with a regular expression over names; empty when nothing is."""
+    if isinstance(pattern, Gap):
+        return ""
     try:
-        re.compile(pattern)
-    except re.error as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the interpreter's advice on odd but legal spelling
+            re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
         return f"'{pattern}' is not a regular expression ({error})"
+    nested, repeats = _repeats(_PARSER.parse(pattern)) if anchored else (False, 0)
+    if nested or repeats > _MOST_REPEATS:
+        return f"'{pattern}' repeats what repeats, or too often: looking for it could take for ever"
     if anchored and not (pattern.startswith(_ANCHORS) or pattern.endswith("$")):
         return f"'{pattern}' matches inside any name; anchor it with ^, $ or \\b"
     if re.fullmatch(pattern, "") or re.search(pattern, "\x00"):
@@ -116,12 +138,37 @@ def pattern_fault(pattern: str, *, anchored: bool = True) -> str:
     return ""
 
 
+def _repeats(parsed: Any, inside: bool = False) -> tuple[bool, int]:
+    """Whether a repetition stands inside another, and how many there are without an end."""
+    nested, count = False, 0
+    for operator, argument in parsed:
+        name = str(operator)
+        inner: list[Any] = []
+        open_ended = name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT") and argument[1] > 9
+        if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+            inner = [argument[2]]
+        elif name == "BRANCH":
+            inner = list(argument[1])
+        elif name in ("SUBPATTERN", "ASSERT", "ASSERT_NOT", "ATOMIC_GROUP"):
+            inner = [argument[-1] if isinstance(argument, tuple) else argument]
+        nested = nested or (open_ended and inside)
+        count += open_ended
+        for part in inner:
+            below, more = _repeats(part, inside or open_ended)
+            nested, count = nested or below, count + more
+    return nested, count
+
+
 def check_tables(folder: Path, root: Path | None = None) -> list[Problem]:
     """Tables of a pack parse, and their kernel patterns are no bare substrings."""
     problems: list[Problem] = []
     for path in sorted((folder / "_tables").glob("*.yaml")):
         shown = str(path.relative_to(root)) if root is not None and path.is_relative_to(root) else str(path)
-        source = read_yaml(shown, path.read_text(encoding="utf-8"))
+        try:
+            source = read_yaml(shown, path.read_text(encoding="utf-8-sig"))
+        except (OSError, UnicodeDecodeError) as error:
+            problems.append(Problem(shown, 1, 1, f"the file cannot be read ({type(error).__name__})"))
+            continue
         problems += [p for p in source.problems if "anchors and aliases" not in p.message]
         for number, pattern in _kernel_patterns(source.data):
             fault = pattern_fault(pattern, anchored=False) or _bare(pattern)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from autotune.errors import FilesError, InputError
-from autotune.rules.compile import LoadedRule, load_text
+from autotune.errors import InputError
+from autotune.rules.compile import LoadedRule, Reading, read_rule
+from autotune.rules.pack import check_references, own_shims
 from autotune.rules.parse import Catalogue
 from autotune.rules.problems import Problem, RuleFaults, did_you_mean
+from autotune.rules.yaml_text import SourceFile
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -24,6 +26,7 @@ class RuleSet:
     rules: list[LoadedRule] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # overrides, disabled rules
+    readings: list[Reading] = field(default_factory=list)  # of every file, also of those with errors
 
 
 def load_rules(
@@ -69,10 +72,12 @@ def _collect(
     for folder in dirs:
         in_folder: dict[str, LoadedRule] = {}
         for path in rule_files(folder):
-            loaded, found = load_file(path, folder, catalogue=catalogue, root=root)
-            problems += [p for p in found if p.level == "error"]
-            result.warnings += [p for p in found if p.level == "warning"]
+            reading = read_file(path, folder, catalogue=catalogue, root=root)
+            result.readings.append(reading)
+            problems += [p for p in reading.problems if p.level == "error"]
+            result.warnings += [p for p in reading.problems if p.level == "warning"]
             places.add(_expected_id(path, folder))
+            loaded = reading.loaded
             if loaded is None:
                 continue
             if loaded.id in in_folder:
@@ -86,21 +91,28 @@ def _collect(
             in_folder[loaded.id] = loaded
         for rule_id, loaded in in_folder.items():
             if rule_id in by_id:
-                result.notes.append(f"{rule_id}: the rule of {loaded.source.path} replaces the built-in one")
+                whose = (
+                    "the built-in one" if by_id[rule_id].pack == str(dirs[0]) else by_id[rule_id].source.path
+                )
+                result.notes.append(f"{rule_id}: the rule of {loaded.source.path} replaces {whose}")
             by_id[rule_id] = loaded
-    problems += _check_references(by_id.values(), {*by_id, *places})
+    problems += check_references(result.readings, {*by_id, *places})
     off: set[str] = set()
+    lost: list[str] = []
     for pattern in disabled:
         hits = [rule_id for rule_id in by_id if fnmatchcase(rule_id, pattern)]
         if not hits:
-            raise InputError(
-                f"cannot disable '{pattern}': no such rule",
-                hint=_hint(pattern, by_id),
-                code="pattern-matches-nothing",
-            )
+            lost.append(pattern)
+            continue
         off.update(hits)
         many = f" ({len(hits)} rules)" if len(hits) > 1 else ""
         result.notes.append(f"{pattern if many else hits[0]}: disabled by configuration{many}")
+    if lost and not problems:
+        raise InputError(
+            f"cannot disable {', '.join(repr(pattern) for pattern in lost)}: no such rule",
+            hint=_hint(lost[0], by_id),
+            code="pattern-matches-nothing",
+        )
     result.rules = [loaded for rule_id, loaded in by_id.items() if rule_id not in off]
     return result, problems
 
@@ -122,6 +134,7 @@ def rule_files(folder: Path) -> list[Path]:
         path
         for path in sorted(folder.rglob("*"))
         if path.suffix in SUFFIXES
+        and not path.is_dir()
         and not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
     ]
     if not files:
@@ -135,35 +148,28 @@ def _expected_id(path: Path, folder: Path) -> str:
     return path.relative_to(folder).with_suffix("").as_posix()
 
 
-def load_file(
-    path: Path, folder: Path, *, catalogue: Catalogue, root: Path | None = None
-) -> tuple[LoadedRule | None, list[Problem]]:
-    """One rule file; None when it has errors."""
+def read_file(path: Path, folder: Path, *, catalogue: Catalogue, root: Path | None = None) -> Reading:
+    """One rule file, with the shims that it brings along."""
     shown = str(path.relative_to(root)) if root is not None and path.is_relative_to(root) else str(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        return None, [Problem(shown, 1, 1, f"the file is not UTF-8 text (byte {error.start})")]
+        return _unreadable(shown, folder, f"the file is not UTF-8 text (byte {error.start})")
     except OSError as error:
-        raise FilesError(f"cannot read {path}: {error.strerror}") from error
-    loaded, problems = load_text(text, shown, catalogue=catalogue, pack=str(folder))
-    expected = _expected_id(path, folder)
-    if loaded is not None and loaded.id != expected:
-        problems.append(
-            loaded.source.at(("id",), f"the id is '{loaded.id}', the file's place says '{expected}'")
-        )
-        return None, problems
-    return loaded, problems
+        return _unreadable(shown, folder, f"the file cannot be read ({error.strerror})")
+    reading = read_rule(text, shown, catalogue=catalogue, pack=str(folder))
+    more: list[Problem] = []
+    expected, given = _expected_id(path, folder), getattr(reading.rule, "id", None)
+    if given is not None and given != expected and "id" not in reading.broken:
+        message = f"the id is '{given}', the file's place says '{expected}'"
+        more.append(reading.source.at(("id",), message))
+    shims, faults = own_shims(reading, folder)
+    more += faults
+    if more:
+        return replace(reading, loaded=None, problems=[*reading.problems, *more])
+    return replace(reading, loaded=replace(reading.loaded, shims=shims)) if reading.loaded else reading
 
 
-def _check_references(rules: Iterable[LoadedRule], known: Collection[str]) -> list[Problem]:
-    problems = []
-    for loaded in rules:
-        for key in ("after", "excludes", "together_with", "explained_by"):
-            for index, other in enumerate(getattr(loaded.rule, key)):
-                if other not in known:
-                    message = f"{key} names the rule '{other}', which does not exist"
-                    problems.append(loaded.source.at((key, index), message + did_you_mean(other, known)))
-                elif other == loaded.id:
-                    problems.append(loaded.source.at((key, index), f"{key} names the rule itself"))
-    return problems
+def _unreadable(shown: str, folder: Path, message: str) -> Reading:
+    source = SourceFile(shown, "")
+    return Reading(source, None, frozenset(), None, [source.problem(1, 1, message)], str(folder))

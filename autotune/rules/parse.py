@@ -29,12 +29,12 @@ def parse_condition(text: str, catalogue: Catalogue) -> tuple[Node | None, list[
     return _result(typed, flaws)
 
 
-def parse_number(text: str, catalogue: Catalogue) -> tuple[Node | None, list[Flaw]]:
-    """An arithmetic expression; None when it has errors."""
+def parse_number(text: str, catalogue: Catalogue) -> tuple[Node | None, list[Flaw], str]:
+    """An arithmetic expression and its unit; None when it has errors."""
     typed, flaws = _parse(text, catalogue)
     if typed is not None and typed.kind != "number":
         flaws.append(Flaw(0, f"expected a number, this is {WORDS[typed.kind]}"))
-    return _result(typed, flaws)
+    return *_result(typed, flaws), typed.unit if typed is not None else ""
 
 
 def _result(typed: Typed | None, flaws: list[Flaw]) -> tuple[Node | None, list[Flaw]]:

@@ -9,6 +9,8 @@ from typing import Literal
 
 from autotune.errors import InputError
 
+_WIDEST = 160  # characters of a source line that are shown
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -25,8 +27,13 @@ class Problem:
         head = f"{self.path}:{self.line}:{self.column}: {self.level}: {self.message}"
         if not self.source_line.strip():
             return head
-        line = self.source_line.replace("\t", " ")
-        return f"{head}\n{self.line:6d} | {line}\n{'':6s} | {'':{max(self.column - 1, 0)}s}^"
+        line, before = self.source_line.replace("\t", " "), max(self.column - 1, 0)
+        if len(line) > _WIDEST:  # only what is around the place
+            start = max(0, min(before - _WIDEST // 2, len(line) - _WIDEST))
+            cut = line[start : start + _WIDEST]
+            line = ("..." if start else "") + cut + ("..." if start + _WIDEST < len(line) else "")
+            before += (3 if start else 0) - start
+        return f"{head}\n{self.line:6d} | {line}\n{'':6s} | {'':{before}s}^"
 
 
 class RuleFaults(InputError):

@@ -148,6 +148,8 @@ class Reader:
             kind: Kind = "none" if value is None else "bool" if isinstance(value, bool) else "str"
             return Typed(Literal_(value, self.text(node)), kind)
         if isinstance(value, int | float):
+            if not abs(value) < 1e18:
+                raise Stop(node, "the number is out of range")
             return Typed(Literal_(value, self.text(node)), "number")
         raise Stop(node, "only numbers, strings, true, false and none can be written here")
 

@@ -14,19 +14,19 @@ from autotune.rules.yaml_text import SourceFile
 _Location = tuple[int | str, ...]
 
 
-def validate(source: SourceFile) -> Rule | None:
-    """The rule of a parsed file; None with problems added to the source."""
+def validate(source: SourceFile) -> tuple[Rule | None, frozenset[str]]:
+    """The rule of a parsed file; None with problems added to the source, and the top keys they lie under."""
     if not isinstance(source.data, dict):
         if not source.problems:
             source.problems.append(source.problem(1, 1, "a rule file holds keys such as id, title and when"))
-        return None
+        return None, frozenset()
     try:
-        return Rule.model_validate(source.data)
+        return Rule.model_validate(source.data), frozenset()
     except ValidationError as error:
         taken = {(problem.line, problem.column) for problem in source.problems}
         found = (_problem(source, item) for item in error.errors(include_url=False))
         source.problems += [p for p in found if (p.line, p.column) not in taken]
-        return None
+        return None, frozenset(str(item["loc"][0]) for item in error.errors(include_url=False) if item["loc"])
 
 
 def _problem(source: SourceFile, item: Any) -> Problem:
@@ -64,6 +64,8 @@ def _plain(kind: str, item: Any, location: _Location) -> str:
         return str(item.get("msg", "")).removeprefix("Value error, ")
     if kind == "string_type" and isinstance(given, dict):
         return f"{name} must be a text, this is a mapping; quote a text that holds ': '"
+    if kind == "string_type" and isinstance(given, bool) and location[0] == "when":
+        return "a condition asks for a fact, this is the same for every run"
     if kind == "string_type" and given is None:
         return f"{name} is empty; a '#' starts a comment in YAML, quote the text if it holds one"
     wanted = {

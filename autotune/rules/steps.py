@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -162,6 +162,7 @@ Step = Annotated[
     | Render,
     Field(discriminator="action"),
 ]
+STEPS: tuple[type[Record], ...] = get_args(get_args(Step)[0])
 
 # Steps a surface may hold; call-site steps may accompany a shim, since a shim is used somewhere.
 _SITE_ACTIONS = (

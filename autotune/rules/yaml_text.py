@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,11 @@ from autotune.rules.problems import Problem
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_NODES = 20_000
 _MAX_TEXT = 200_000  # characters
+# Characters that move the cursor, colour the terminal or turn the direction of what follows.
+_FORBIDDEN = re.compile(
+    r"[^\t\n\r\x20-\x7e\xa0-\u200d\u2010-\u2027\u202f-\u2065\u206a-\ufeef\uff00-\U0010ffff]"
+)
+_PLAIN_TAGS = ("str", "null", "bool", "int", "float", "timestamp", "merge", "value", "seq", "map")
 _SWITCH_WORDS = {"on", "off", "yes", "no", "y", "n"}
 
 
@@ -38,14 +44,14 @@ class SourceFile:
         return Problem(self.path, line, column, message, level, self.line(line))
 
     def at(
-        self, location: tuple[int | str, ...], message: str, *, offset: int = 0, key: bool = False
+        self, location: tuple[int | str, ...], message: str, *, offset: int | None = None, key: bool = False
     ) -> Problem:
-        """An error at a place of the data, e.g. ("fix", 0, "surface"); `offset` counts within a text."""
+        """An error at a place of the data, e.g. ("fix", 0, "surface"); `offset` counts within its text."""
         node = self.node(location, key=key)
         if node is None:
             return self.problem(1, 1, message)
         line, column = node.start_mark.line + 1, node.start_mark.column + 1
-        if offset and isinstance(node, yaml.ScalarNode):
+        if offset is not None and isinstance(node, yaml.ScalarNode) and (offset or node.style in ("|", ">")):
             line, column = self._inside(node, offset)
         return self.problem(line, column, message)
 
@@ -62,22 +68,52 @@ class SourceFile:
                 node = node.value[part]
         return node
 
-    def raw(self, node: yaml.ScalarNode) -> str:
-        """The scalar as it stands in the file."""
-        return self.text[node.start_mark.index : node.end_mark.index]
-
     def rest_of_line(self, node: yaml.Node) -> str:
         """What follows a node on its last line."""
         return self.line(node.end_mark.line + 1)[node.end_mark.column :]
 
     def _inside(self, node: yaml.ScalarNode, offset: int) -> tuple[int, int]:
-        line, column = node.start_mark.line + 1, node.start_mark.column + 1
+        """Where a character of a scalar's value stands: both are walked over what is no space."""
+        line, column = node.start_mark.line, node.start_mark.column
         if node.style in ("|", ">"):
-            return line + 1, 1
-        if node.style in ("'", '"'):
+            line, column = line + 1, 0
+        elif node.style in ("'", '"'):
             column += 1
-        same_line = node.start_mark.line == node.end_mark.line
-        return line, column + (offset if same_line else 0)
+        passed = sum(not c.isspace() for c in node.value[:offset])
+        blanks = len(node.value[:offset]) - len(node.value[:offset].rstrip(" "))
+        last = node.end_mark.line
+        while line <= last:
+            text = self.line(line + 1)
+            while column < len(text):
+                width, visible = _written(text, column, node.style)
+                if visible:
+                    if passed == 0:
+                        return line + 1, column + 1
+                    passed -= 1
+                column += width
+            line, column = line + 1, 0
+        end = self.line(last + 1)
+        return last + 1, min(len(end), node.end_mark.column + blanks) + 1
+
+
+def _written(text: str, at: int, style: str | None) -> tuple[int, bool]:
+    """Characters that one character of a value takes in the file, and whether it is no space."""
+    if style == "'" and text.startswith("''", at):
+        return 2, True
+    if style == '"' and text[at] == "\\":
+        code = text[at + 1 : at + 2]
+        return {"x": 4, "u": 6, "U": 10}.get(code, 2), code not in (
+            "",
+            "n",
+            "t",
+            "r",
+            " ",
+            "N",
+            "L",
+            "P",
+            "_",
+        )
+    return 1, not text[at].isspace()
 
 
 def read_yaml(path: str, text: str) -> SourceFile:
@@ -92,7 +128,7 @@ def read_yaml(path: str, text: str) -> SourceFile:
     except yaml.YAMLError as error:
         source.problems.append(_syntax_problem(source, error))
         return source
-    except (RecursionError, ValueError) as error:
+    except (RecursionError, ValueError, MemoryError) as error:
         source.problems.append(source.problem(1, 1, f"this is not YAML ({type(error).__name__})"))
         return source
     if source.root is None:
@@ -105,6 +141,9 @@ def read_yaml(path: str, text: str) -> SourceFile:
 def _syntax_problem(source: SourceFile, error: yaml.YAMLError) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+    if mark is None and (odd := _FORBIDDEN.search(source.text)) is not None:
+        before = source.text[: odd.start()]
+        return source.problem(before.count("\n") + 1, odd.start() - before.rfind("\n"), _invisible(odd[0]))
     what = str(getattr(error, "problem", None) or error).split("\n")[0]
     text = source.line(line)
     if "\t" in text[: len(text) - len(text.lstrip())] or "'\\t'" in what:
@@ -115,6 +154,10 @@ def _syntax_problem(source: SourceFile, error: yaml.YAMLError) -> Problem:
         first = text.lstrip().removeprefix("- ")[:1]
         what = f"'{first}' at the start of a text has a meaning of its own in YAML; put the text in quotes"
     return source.problem(line, column, what)
+
+
+def _invisible(character: str) -> str:
+    return f"the invisible character U+{ord(character):04X} has no place in a rule"
 
 
 class _Builder:
@@ -148,14 +191,21 @@ class _Builder:
             if not isinstance(key_node, yaml.ScalarNode):
                 self.fault(key_node, "a key must be a plain word")
                 continue
+            self.visible(key_node)
             if key_node.value in result:
                 self.fault(key_node, f"the key '{key_node.value}' stands here twice")
                 continue
             result[key_node.value] = self.build(value_node, depth + 1)
         return result
 
+    def visible(self, node: yaml.ScalarNode) -> None:
+        odd = _FORBIDDEN.search(node.value) or ("\r" in node.value and re.search("\r", node.value))
+        if odd:
+            self.fault(node, _invisible(odd[0]))
+
     def scalar(self, node: yaml.ScalarNode) -> Any:
         tag, text = node.tag, node.value
+        self.visible(node)
         try:
             if tag.endswith(":null"):
                 return None
@@ -171,6 +221,6 @@ class _Builder:
                 return float(text.replace("_", ""))
         except (ValueError, OverflowError):
             return text
-        if not tag.startswith("tag:yaml.org,2002:"):
+        if tag.removeprefix("tag:yaml.org,2002:") not in _PLAIN_TAGS:
             self.fault(node, f"'!' starts a tag in YAML ({tag}); put the text in quotes")
         return text

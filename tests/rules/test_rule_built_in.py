@@ -21,7 +21,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def test_no_lint_problem(catalogue: dict[str, Fact]) -> None:
-    report = lint([data_dir("rules")], catalogue=catalogue, templates_dir=data_dir("templates"))
+    report = lint([data_dir("rules")], catalogue=catalogue)
     assert report.rules.rules
     assert [str(problem) for problem in report.errors] == []
 

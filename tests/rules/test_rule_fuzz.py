@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -96,7 +95,7 @@ def check(text: str) -> None:
         assert problem.line >= 1
         assert problem.column >= 1
     if loaded is not None:
-        check_rule(loaded, catalogue(), Path("."))
+        check_rule(loaded)
         for example in loaded.rule.examples:
             run_example(loaded, example, catalogue())
 

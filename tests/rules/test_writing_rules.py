@@ -26,7 +26,7 @@ def test_the_tutorial_rule_lints_and_passes(tmp_path: Path, capsys: pytest.Captu
     assert run(["rules", "lint", str(tmp_path / "team-rules")]) == 0
     assert " 0 errors" in capsys.readouterr().out
     assert run(["rules", "test", str(tmp_path / "team-rules")]) == 0
-    assert "4 examples of 1 rules, 0 failed" in capsys.readouterr().out
+    assert "4 examples of 1 rule, 0 failed" in capsys.readouterr().out
     assert (
         run(["rules", "explain", "stall/evaluation-too-often", "--rules", str(tmp_path / "team-rules")]) == 0
     )

@@ -35,9 +35,13 @@ FACTS = (
         "attention.backend",
         "str",
         "",
-        "Kernel family that ran (flash, cudnn, efficient, math, eager)",
+        "Kernel family that ran",
         "trace",
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+        choices=(
+            *("flash", "cudnn", "efficient", "math", "eager"),
+            *("varlen", "flash_package", "flex", "other"),
+        ),
     ),
     Fact(
         "attention.gpu_frac",
@@ -77,6 +81,10 @@ FACTS = (
         "Implementation the attention kernels belong to",
         "trace",
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+        choices=(
+            *("flash2", "flash3", "flash4", "cudnn", "efficient"),
+            *("trtllm", "flashinfer", "ck", "flex", "triton"),
+        ),
     ),
     Fact("attention.window_tokens", "int", "tokens", "Width of the sliding window", "probe"),
 )
