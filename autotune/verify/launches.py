@@ -72,7 +72,8 @@ class Bench:
     longest_s: float | None = None
     """Wall time of the baseline's longest launch, once known."""
     reused: int = 0
-    made: list[str] = field(default_factory=list)
+    made: dict[str, str] = field(default_factory=dict)
+    """Label -> when it was started, of the launches made here."""
 
     def run(self, request: Request, minutes_left: float | None = None) -> tuple[Observation, Trial]:
         """Make the launch, or read it back when it was finished before."""
@@ -81,7 +82,7 @@ class Bench:
         observation = _finished(spec.folder)
         if observation is not None and self._worth_redoing(observation, request, spec):
             observation = None
-        started = ""
+        started = self.made.get(label, "")
         if observation is None:
             if spec.folder.exists():
                 _clear(spec.folder)
@@ -90,7 +91,7 @@ class Bench:
             # The launch writes it; a launch function that does not would make resuming impossible.
             if not (spec.folder / "observation.json").exists():
                 store.write_record(spec.folder / "observation.json", observation)
-            self.made.append(label)
+            self.made[label] = started
         else:
             self.reused += 1
         trial = to_trial(observation, request, label, started, self._wanted(request))

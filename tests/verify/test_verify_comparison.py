@@ -12,7 +12,7 @@ from verify_records import LOSSES, observation, parity_steps
 from autotune.errors import Exit, JobFailedError, NotObservedError
 from autotune.observe.spec import LaunchSpec
 from autotune.records.observation import MemoryRecord, Observation, ParityRecord
-from autotune.records.verdict import Verdict
+from autotune.records.verdict import Trial, Verdict
 from autotune.store import read_record
 from autotune.verify.arm import Arm, LiveFindings, VerifyOptions
 from autotune.verify.estimate import estimate_minutes
@@ -432,3 +432,19 @@ def test_unproven_training_is_not_timed_where_that_helps_nobody(tmp_path: Path) 
     assert verdict.outcome == "undecided" and not any("timing" in made for made in replay.made)
     assert verdict.sentence.startswith("parity undecided: dropout"), verdict.sentence
     assert recompute(verdict) == verdict
+
+
+def test_every_launch_made_is_told_with_its_time(tmp_path: Path) -> None:
+    """Also the one that first tried whether the job bears deterministic algorithms."""
+    told: list[tuple[str, bool]] = []
+
+    def note(trial: Trial) -> None:
+        told.append((trial.label, bool(trial.started_at)))
+
+    for fresh in (True, False):
+        told.clear()
+        replay = Replay({"slow.py": 100, "fast.py": 40})
+        run_comparison(
+            arms(), folder=tmp_path, options=VerifyOptions(tier="bitwise"), launch=replay, on_trial=note
+        )
+        assert [made for _, made in told] == [fresh] * len(told) and len(told) >= 6
