@@ -33,6 +33,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--max-minutes", type=float, default=3.0, help="of one job with --fix (default 3)")
     parser.add_argument("--turns", type=int, default=2, help="with --fix: plain starts of each (default 2)")
     parser.add_argument("--resume", action="store_true", help="with --fix: leave out what fix.json holds")
+    parser.add_argument("--unsafe", action="store_true", help="with --fix: also changes for review")
     parser.add_argument("--minutes", type=float, help="with --fix: start no further job after this time")
     parser.add_argument("--work", type=Path, default=Path("runs/faults"), help="folder of jobs and runs")
     parser.add_argument("--save", metavar="NAME", help="keep the score as scores/NAME.json")

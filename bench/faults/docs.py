@@ -10,7 +10,7 @@ import yaml
 
 from bench.faults import report, scores
 from bench.faults.cases import HERE, Case, load_cases
-from bench.faults.fix import ENOUGH, FIX, totals
+from bench.faults.fix import ENOUGH, FIX, FIX_UNSAFE, totals
 from bench.faults.measure import MEASURED
 from bench.faults.score import Mark
 
@@ -65,7 +65,9 @@ def write_docs() -> Path:
     first = judged.get("first", {})
     parts += [_sick(cases, measured, first, newest), _missed(newest), _healthy(cases, first, newest)]
     if FIX.exists():
-        parts.append(_fixes(json.loads(FIX.read_text()), cases))
+        parts.append(_fixes("Repairs", json.loads(FIX.read_text()), cases))
+    if FIX_UNSAFE.exists():
+        parts.append(_fixes("Repairs with `--unsafe`", json.loads(FIX_UNSAFE.read_text()), cases))
     report.DOCS.write_text("\n".join(parts))
     return report.DOCS
 
@@ -129,16 +131,17 @@ def _change(old: str | None, new: str) -> str:
     return new if old is None or old == new else f"{old} → {new}"
 
 
-def _fixes(document: dict[str, Any], cases: list[Case]) -> str:
+def _fixes(title: str, document: dict[str, Any], cases: list[Case]) -> str:
     """What the whole loop made of the faults that cost time."""
     rows = document["jobs"]
     sums = totals(rows)
     titles = {case.id: case for case in cases}
     lines = [
-        "## Repairs\n",
+        f"## {title}\n",
         f"`{document['command']}`, {document['machine']}.\n",
-        HOW_REPAIRED,
-        f"* at least {100 * ENOUGH:.0f} % recovered on {sums['recovered']} of {sums['faults']} jobs",
+        HOW_REPAIRED if title == "Repairs" else "The same with changes that a person should review.\n",
+        f"* at least {100 * ENOUGH:.0f} % recovered on {sums['single_recovered']} of {sums['single']} single faults, "
+        f"{sums['recovered'] - sums['single_recovered']} of {sums['faults'] - sums['single']} pairs and triples",
         f"* a change kept on {sums['kept']}; kept changes that broke training: {len(sums['broken'])}\n",
         "| job | expected fix | slowdown | kept | planned | found | recovered | training |",
         "|---|---|---|---|---|---|---|---|",
@@ -147,6 +150,8 @@ def _fixes(document: dict[str, Any], cases: list[Case]) -> str:
         case = titles.get(row["case"])
         if case is not None and row["kept"] and not row.get("failure"):
             lines.append(_repair(row, case))
+    if all(row["kept"] and not row.get("failure") for row in rows):
+        return "\n".join(lines) + "\n"
     lines += ["", "Not repaired:\n", "| job | expected fix | why |", "|---|---|---|"]
     for row in rows:
         case = titles.get(row["case"])

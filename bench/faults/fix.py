@@ -26,6 +26,7 @@ from bench.faults.measure import MEASURED, run_once, time_command
 from bench.faults.scores import SCORES, machine
 
 FIX = SCORES / "fix.json"
+FIX_UNSAFE = SCORES / "fix-unsafe.json"  # with changes that a person should review
 ENOUGH = 0.9
 SHORT_MS = 4000.0  # of timed steps in one start, where steps are short enough
 LIMIT_S = 600
@@ -83,6 +84,7 @@ def fix(case: Case, work: Path, args: argparse.Namespace) -> dict[str, Any]:
     job, env = prepare(case, work)
     line = [sys.executable, "-m", "autotune", "optimize", "--json", "--quiet", "--steps", str(args.steps)]
     line += ["--min-pairs", "2", "--max-pairs", "3", "--parity-steps", "6"]
+    line += ["--unsafe"] * args.unsafe
     line += ["--max-minutes", str(args.max_minutes), "--runs-dir", str(work / "runs"), "--", *command(case)]
     try:
         done = subprocess.run(line, cwd=job, env=env, capture_output=True, text=True, timeout=LIMIT_S)
@@ -91,12 +93,15 @@ def fix(case: Case, work: Path, args: argparse.Namespace) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {**row, "failure": f"no answer within {LIMIT_S} s"}
     except (ValueError, KeyError):
-        return {**row, "failure": (done.stderr.strip().splitlines() or ["no answer"])[-1][:300]}
+        said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+        return {**row, "failure": _without_paths(said, job)[:300]}
     run = sorted((work / "runs").glob("at-*"))[-1]
     kept = rungs[1:]
     row["kept"] = [rule for rung in kept for rule in rung["rules"]]
-    row["dropped"] = [{"rules": drop["rules"], "reason": drop["reason"]} for drop in ladder["dropped"]]
-    row["why"] = _why_nothing(run, ladder) if not kept else ""
+    row["dropped"] = [
+        {"rules": drop["rules"], "reason": _without_paths(drop["reason"], job)} for drop in ladder["dropped"]
+    ]
+    row["why"] = _without_paths(_why_nothing(run, ladder), job) if not kept else ""
     row["parity"] = ", ".join(sorted(_parity(run, kept))) or "-"
     if kept:
         row["verify_ratio"] = kept[-1]["ratio_to_first"]
@@ -104,6 +109,11 @@ def fix(case: Case, work: Path, args: argparse.Namespace) -> dict[str, Any]:
         row |= summary(_turns(case, run, args.turns))
     row["seconds"] = round(time.monotonic() - started)
     return row
+
+
+def _without_paths(text: str, job: Path) -> str:
+    """The text as it reads on any machine."""
+    return text.replace(f"{job}/", "").replace(f"{job.parent}/", "").replace(f"{sys.prefix}/", "")
 
 
 def _parity(run: Path, kept: list[dict[str, Any]]) -> set[str]:
@@ -142,17 +152,23 @@ def _turns(case: Case, run: Path, count: int) -> list[Turn]:
     return out
 
 
-def load_rows() -> list[dict[str, Any]]:
+def load_rows(path: Path) -> list[dict[str, Any]]:
     """Rows of earlier pieces."""
-    return list(json.loads(FIX.read_text())["jobs"]) if FIX.exists() else []
+    return list(json.loads(path.read_text())["jobs"]) if path.exists() else []
+
+
+def _is_single(row: dict[str, Any]) -> bool:
+    return not row["case"].startswith(("pair-", "triple-"))
 
 
 def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """How many faults lost at least 90 % of their slowdown, and which kept changes broke training."""
-    share = [row["recovered"] for row in rows]
+    good = [row for row in rows if row["recovered"] is not None and row["recovered"] >= ENOUGH]
     return {
         "faults": len(rows),
-        "recovered": sum(s is not None and s >= ENOUGH for s in share),
+        "recovered": len(good),
+        "single": sum(_is_single(row) for row in rows),
+        "single_recovered": sum(_is_single(row) for row in good),
         "kept": sum(bool(row["kept"]) for row in rows),
         "broken": [row["case"] for row in rows if "broken" in row["parity"]],
         "failed": [row["case"] for row in rows if row.get("failure")],
@@ -165,7 +181,8 @@ def fix_all(cases: list[Case], args: argparse.Namespace) -> None:
     With --resume what stands there is left as it is, and --minutes ends a piece in good time.
     """
     started = time.monotonic()
-    rows = load_rows()
+    path = FIX_UNSAFE if args.unsafe else FIX
+    rows = load_rows(path)
     done = {row["case"] for row in rows if args.resume and not row.get("failure")}
     wanted = [case for case in cases if case.sick == "time" and case.id not in done]
     order = [case.id for case in cases]
@@ -180,7 +197,7 @@ def fix_all(cases: list[Case], args: argparse.Namespace) -> None:
         rows = [other for other in rows if other["case"] != case.id] + [row]
         known = {name: place for place, name in enumerate(order)}
         rows.sort(key=lambda row: known.get(row["case"], len(order)))
-        _write(rows)
+        _write(path, rows)
         print(f"{number}/{len(wanted)} {one_line(row)}", file=sys.stderr, flush=True)
     if args.json:
         print(json.dumps({"jobs": rows, "totals": totals(rows)}, indent=1))
@@ -188,7 +205,8 @@ def fix_all(cases: list[Case], args: argparse.Namespace) -> None:
     print("\n".join(one_line(row) for row in rows))
     sums = totals(rows)
     print(
-        f"at least {100 * ENOUGH:.0f} % recovered on {sums['recovered']} of {sums['faults']}; "
+        f"at least {100 * ENOUGH:.0f} % recovered on {sums['recovered']} of {sums['faults']} "
+        f"(single faults: {sums['single_recovered']} of {sums['single']}); "
         f"kept changes with broken parity: {len(sums['broken'])}; failed: {len(sums['failed'])}"
     )
 
@@ -208,11 +226,11 @@ def one_line(row: dict[str, Any]) -> str:
     )
 
 
-def _write(rows: list[dict[str, Any]]) -> None:
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
     SCORES.mkdir(exist_ok=True)
     document = {
         "command": "python -m bench.faults " + shlex.join(sys.argv[1:]),
         "machine": machine(),
         "jobs": rows,
     }
-    FIX.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
