@@ -33,7 +33,35 @@ def sizes_of(config: Mapping[str, Any], dtype: str = "bfloat16") -> dict[str, An
         channels = 2 * key_heads * key_dim + value_heads * value_dim
         width = _int(values, "linear_conv_kernel_dim") or 4
         out["causal_conv"] = {"channels": channels, "width": width}
+    out |= _state_space(values)
+    if hidden and (inner := _int(values, "intermediate_size")):
+        eps = next((values[n] for n in ("rms_norm_eps", "layer_norm_epsilon") if n in values), 1e-6)
+        out["fused_layers"] = {"hidden": hidden, "intermediate": inner, "eps": float(eps)}
+    if hidden and (vocabulary := _int(values, "vocab_size")):
+        out["loss_head"] = {"hidden": hidden, "vocabulary": vocabulary}
     return out
+
+
+# what families call the sizes of their Mamba 2 layers
+_STATE_SPACE = {
+    "heads": ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "num_heads"),
+    "head_dim": ("mamba_d_head", "mamba_head_dim", "mamba_headdim", "head_dim"),
+    "groups": ("mamba_n_groups", "mamba_ngroups", "n_groups"),
+    "state": ("mamba_d_state", "ssm_state_size", "state_size"),
+}
+
+
+def _state_space(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes of Mamba 2 layers and of the convolution before them; nothing where the family has none."""
+    sizes = {
+        name: next((n for word in words if (n := _int(values, word))), 0)
+        for name, words in _STATE_SPACE.items()
+    }
+    if not all(sizes.values()) or not any(word.startswith(("mamba", "ssm", "state")) for word in values):
+        return {}
+    width = _int(values, "mamba_d_conv") or _int(values, "conv_kernel") or 4
+    channels = sizes["heads"] * sizes["head_dim"] + 2 * sizes["groups"] * sizes["state"]
+    return {"state_space": sizes, "causal_conv": {"channels": channels, "width": width}}
 
 
 def prove(interpreter: str, sizes: Mapping[str, Any]) -> list[Check]:

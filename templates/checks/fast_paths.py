@@ -9,15 +9,18 @@ Examples are packed, so a path that forgets a boundary is wrong here, too.
 """
 
 import contextlib
-import importlib
+import inspect
 import json
+import os
 import sys
 
 import torch
 import torch.nn.functional as F
 
-FACTOR = 1.5
-LENGTHS = (70, 1, 33, 128, 24)
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
+
+from judging import LENGTHS, boundaries, found, in_short, judge  # noqa: E402
+from layer_paths import fused_layers, loss_head, state_space  # noqa: E402
 
 
 def main():
@@ -35,78 +38,6 @@ def main():
             answers.append({"path": name, "by": "plain torch", "state": "failed", "detail": in_short(fault)})
     where = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     json.dump({"device": where, "torch": torch.__version__, "paths": answers}, sys.stdout)
-
-
-def in_short(fault):
-    return f"{type(fault).__name__}: {(str(fault).splitlines() or [''])[0]}"[:300]
-
-
-def found(place, name):
-    """(function, reason): one of the two is empty."""
-    try:
-        return getattr(importlib.import_module(place), name), ""
-    except ModuleNotFoundError as fault:
-        missing = not fault.name or place.split(".")[0] == fault.name.split(".")[0]
-        return None, "not installed" if missing else in_short(fault)
-    except Exception as fault:
-        return None, in_short(fault)
-
-
-def judge(path, roads, inputs, dtype, reference, plain):
-    """One answer for each road (name -> (function, why not)): all run on the same numbers."""
-    torch.manual_seed(1)
-    exact = values(reference, [x.float() for x in inputs])
-    usual = values(plain, [x.to(dtype) for x in inputs])
-    answers = []
-    for by, (run, reason) in roads.items():
-        if run is None:
-            state = (
-                "absent"
-                if reason == "not installed"
-                else "not here"
-                if reason.startswith("needs")
-                else "failed"
-            )
-            answers.append({"path": path, "by": by, "state": state, "detail": reason})
-            continue
-        try:
-            made = values(run, [x.to(dtype) for x in inputs])
-            if inputs[0].is_cuda:
-                torch.cuda.synchronize()
-        except Exception as fault:
-            answers.append({"path": path, "by": by, "state": "failed", "detail": in_short(fault)})
-            continue
-        worst, where = 0.0, ""
-        for name, one, two, three in zip(
-            ("output", *(f"gradient {i}" for i in range(len(inputs)))), made, exact, usual, strict=True
-        ):
-            if not torch.isfinite(one).all():
-                worst, where = float("inf"), name
-                break
-            size = two.norm().clamp(min=1e-12)
-            # nobody is expected to be closer than the dtype's own rounding
-            allowed = torch.maximum((three - two).norm() / size, torch.tensor(torch.finfo(dtype).eps / 4))
-            ratio = float((one - two).norm() / size / allowed)
-            worst, where = max((worst, where), (ratio, name))
-        state = "live" if worst <= FACTOR else "wrong"
-        detail = f"error {worst:.2f} times that of plain torch at most ({where}), forward and backward"
-        answers.append({"path": path, "by": by, "state": state, "detail": detail})
-    return answers
-
-
-def values(run, inputs):
-    """The output and the gradient of every input, in float32."""
-    inputs = [x.detach().clone().requires_grad_() for x in inputs]
-    out = run(*inputs)
-    torch.manual_seed(2)
-    weight = torch.randn(out.shape, dtype=torch.float32).to(out.device)
-    gradients = torch.autograd.grad((out.float() * weight).sum(), inputs, allow_unused=True)
-    zero = [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, inputs, strict=True)]
-    return [out.detach().float(), *(g.float() for g in zero)]
-
-
-def boundaries(device):
-    return torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0).tolist()], dtype=torch.int32, device=device)
 
 
 def attention(path, size, device, dtype):
@@ -136,16 +67,10 @@ def attention(path, size, device, dtype):
 
     def flash(function):
         def run(q, k, v):
-            out = function(
-                q,
-                k,
-                v,
-                cu_seqlens_q=ends,
-                cu_seqlens_k=ends,
-                max_seqlen_q=max(LENGTHS),
-                max_seqlen_k=max(LENGTHS),
-                causal=True,
-            )
+            options = {"cu_seqlens_q": ends, "cu_seqlens_k": ends, "causal": True}
+            options |= {"max_seqlen_q": max(LENGTHS), "max_seqlen_k": max(LENGTHS)}
+            takes = inspect.signature(function).parameters  # version 4 has fewer of them
+            out = function(q, k, v, **{name: x for name, x in options.items() if name in takes})
             return out[0] if isinstance(out, tuple) else out
 
         return run
@@ -161,6 +86,7 @@ def attention(path, size, device, dtype):
     places = {
         "flash-attn 2": ("flash_attn", flash),
         "flash-attn 3": ("flash_attn_interface", flash),
+        "flash-attn 4": ("flash_attn.cute", flash),
         "torch varlen_attn": ("torch.nn.attention.varlen", varlen),
     }
     for by, (place, make) in places.items():
@@ -168,6 +94,11 @@ def attention(path, size, device, dtype):
         function, reason = found(place, name)
         if function is not None and (device.type != "cuda" or dtype == torch.float32):
             function, reason = None, "needs a GPU and a half type"
+        elif function is not None and by in MADE_FOR:
+            chip = torch.cuda.get_device_capability(device)[0]
+            function, reason = (
+                (function, "") if chip in MADE_FOR[by] else (None, f"needs another GPU than sm_{chip}0")
+            )
         roads[by] = (make(function) if function is not None else None, reason)
     return judge(
         path,
@@ -278,7 +209,15 @@ def one_by_one(q, k, v, g, beta):
     return torch.stack(out)
 
 
-CHECKS = {"attention": attention, "causal_conv": causal_conv, "gated_delta_rule": gated_delta_rule}
+MADE_FOR = {"flash-attn 3": (9,), "flash-attn 4": (10, 12)}  # generations of GPUs
+CHECKS = {
+    "attention": attention,
+    "causal_conv": causal_conv,
+    "gated_delta_rule": gated_delta_rule,
+    "state_space": state_space,
+    "fused_layers": fused_layers,
+    "loss_head": loss_head,
+}
 
 if __name__ == "__main__":
     main()

@@ -41,6 +41,21 @@ def test_sizes_come_from_the_configuration() -> None:
         "gated_delta_rule": {"heads": 4, "key_dim": 16, "value_dim": 8},
         "causal_conv": {"channels": 96, "width": 4},
     }
+    bamba = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 50, "rms_norm_eps": 1e-5}
+    bamba |= {
+        "mamba_n_heads": 8,
+        "mamba_d_head": 16,
+        "mamba_n_groups": 2,
+        "mamba_d_state": 32,
+        "mamba_d_conv": 3,
+    }
+    assert sizes_of(bamba) == {
+        "dtype": "bfloat16",
+        "state_space": {"heads": 8, "head_dim": 16, "groups": 2, "state": 32},
+        "causal_conv": {"channels": 8 * 16 + 2 * 2 * 32, "width": 3},
+        "fused_layers": {"hidden": 64, "intermediate": 96, "eps": 1e-5},
+        "loss_head": {"hidden": 64, "vocabulary": 50},
+    }
     dense = {"num_attention_heads": 8, "hidden_size": 512}
     assert sizes_of({"text_config": dense}, "float16") == {
         "dtype": "float16",
@@ -56,6 +71,38 @@ def test_the_reference_of_the_delta_rule_is_that_of_transformers(checks: Any) ->
     mine = checks.one_by_one(q[0], k[0], v[0], g[0], beta[0])
     theirs, _ = torch_chunk_gated_delta_rule(q, k, v, g=g, beta=beta, use_qk_l2norm_in_kernel=True)
     torch.testing.assert_close(mine, theirs[0], rtol=1e-4, atol=1e-5)
+
+
+def test_the_reference_of_the_state_space_scan_is_that_of_transformers(checks: Any) -> None:
+    from layer_paths import scan_one_by_one  # type: ignore[import-not-found]
+    from transformers.models.mamba2.modeling_mamba2 import mamba2_chunk_scan
+
+    torch.manual_seed(0)
+    x, dt = torch.randn(1, 40, 4, 8), torch.randn(1, 40, 4)
+    b, c = torch.randn(1, 40, 2, 16), torch.randn(1, 40, 2, 16)
+    decay = -torch.rand(4) - 0.5
+    mine = scan_one_by_one(x[0], dt[0], b[0], c[0], decay)
+    theirs = mamba2_chunk_scan(x, dt, decay, b, c, chunk_size=16, dt_softplus=True)
+    theirs = theirs[0] if isinstance(theirs, tuple) else theirs
+    torch.testing.assert_close(mine, theirs[0], rtol=1e-4, atol=1e-5)
+
+
+def test_every_part_answers_without_a_gpu(checks: Any) -> None:
+    """What is not installed, or not for this machine, is told for each way there is."""
+    sizes = {"state_space": {"heads": 4, "head_dim": 8, "groups": 2, "state": 16}}
+    sizes["fused_layers"] = {"hidden": 32, "intermediate": 48, "eps": 1e-6}
+    sizes["loss_head"] = {"hidden": 32, "vocabulary": 10**9}  # nothing of this size is made
+    made = [
+        answer
+        for name, size in sizes.items()
+        for answer in checks.CHECKS[name](name, size, torch.device("cpu"), torch.bfloat16)
+    ]
+    assert {(a["path"], a["by"]) for a in made} == {
+        ("state_space", "mamba-ssm"), ("fused_layers, RMSNorm", "liger-kernel"),
+        ("fused_layers, RMSNorm of 1 + weight", "liger-kernel"), ("fused_layers, SwiGLU", "liger-kernel"),
+        ("loss_head", "liger-kernel"),
+    }  # fmt: skip
+    assert {a["state"] for a in made} <= {"absent", "not here"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -117,6 +164,7 @@ def test_this_machine_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     found = {c["name"]: c["state"] for c in json.loads(capsys.readouterr().out)["checks"]}
     assert found["attention by torch, one call an example"] == "ok"
     assert {"causal_conv by causal-conv1d", "gated_delta_rule by flash-linear-attention"} <= set(found)
+    assert "attention by flash-attn 4" in found
 
 
 def test_an_interpreter_without_torch_says_so(tmp_path: Path) -> None:
