@@ -135,13 +135,14 @@ def _fixes(title: str, document: dict[str, Any], cases: list[Case]) -> str:
     """What the whole loop made of the faults that cost time."""
     rows = document["jobs"]
     sums = totals(rows)
+    single = sums["single_recovered"]
     titles = {case.id: case for case in cases}
     lines = [
         f"## {title}\n",
         f"`{document['command']}`, {document['machine']}.\n",
         HOW_REPAIRED if title == "Repairs" else "The same with changes that a person should review.\n",
-        f"* at least {100 * ENOUGH:.0f} % recovered on {sums['single_recovered']} of {sums['single']} single faults, "
-        f"{sums['recovered'] - sums['single_recovered']} of {sums['faults'] - sums['single']} pairs and triples",
+        f"* at least {100 * ENOUGH:.0f} % recovered on {single} of {sums['single']} single faults, on "
+        f"{sums['recovered'] - single} of {sums['faults'] - sums['single']} pairs and triples",
         f"* a change kept on {sums['kept']}; kept changes that broke training: {len(sums['broken'])}\n",
         "| job | expected fix | slowdown | kept | planned | found | recovered | training |",
         "|---|---|---|---|---|---|---|---|",
