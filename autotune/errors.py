@@ -7,6 +7,7 @@ Each fault has a `code`, one of `autotune.error_codes`, where `autotune explain 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -71,6 +72,18 @@ class AutotuneError(Exception):
 
 class InputError(AutotuneError):
     """Bad usage, broken YAML, truncated or foreign trace, unknown rule or run."""
+
+
+class SeveralFaults(InputError):
+    """Everything that is wrong with one file; with one fault it reads as that fault."""
+
+    def __init__(self, faults: Sequence[InputError], what: str) -> None:
+        first = faults[0]
+        self.problems = [f"{fault} [{fault.code}]" for fault in faults] if len(faults) > 1 else []
+        if self.problems:
+            super().__init__(f"{len(faults)} {what}", code=first.code)
+        else:
+            super().__init__(first.what, where=first.where, hint=first.hint, code=first.code)
 
 
 class JobFailedError(AutotuneError):

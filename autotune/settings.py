@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, time
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
-from autotune.errors import InputError, Place
+from autotune.errors import InputError, Place, SeveralFaults
 from autotune.records.terms import LARGEST_NUMBER, SEVERITIES
 
 Kind = Literal["count", "number", "text", "switch", "path", "paths", "texts", "severity"]
@@ -76,12 +76,30 @@ class Value:
 
 
 @dataclass(frozen=True)
+class SettingFault:
+    """One thing that is wrong, and what it concerns: a key, a verb's table, or (both empty) the file."""
+
+    fault: InputError
+    key: str = ""
+    table: str = ""
+
+    def concerns(self, verb: str, keys: Collection[str]) -> bool:
+        """Whether a verb with these keys as options would do something else than the file asks for."""
+        if self.table in VERB_TABLES:
+            return self.table == verb
+        if self.table == _SEVERITY_TABLE:
+            return "disable" in keys
+        return self.key in keys if self.key in KEYS else verb in VERB_TABLES or not self.key
+
+
+@dataclass(frozen=True)
 class Settings:
     """What the file says; empty when there is none."""
 
     file: Path | None = None
     values: Mapping[str, Value] = field(default_factory=dict)  # "steps", or "verify.steps" for one verb
     severity: Mapping[str, Value] = field(default_factory=dict)  # rule id -> severity it is reported with
+    faults: tuple[SettingFault, ...] = ()  # what the file says wrongly; its other values hold
 
     def for_verb(self, verb: str) -> dict[str, Any]:
         """Values by parameter name; those of the verb's own table win."""
@@ -91,16 +109,32 @@ class Settings:
 
 
 def load_settings(start: Path) -> Settings:
-    """The configuration that holds in a folder. Raises InputError with the line of what is wrong."""
-    for folder in (start, *start.parents):
-        own, project = folder / "autotune.toml", folder / "pyproject.toml"
-        if is_there(own):
-            return _read(own, _parse(own, _text(own)), prefix="")
-        if is_there(project) and _may_speak_of_us(text := _text(project)):
-            tool = _parse(project, text).get("tool")
-            table = tool.get("autotune") if isinstance(tool, dict) else None
-            if table is not None:
-                return _read(project, table, prefix="tool.autotune")
+    """The configuration that holds in a folder. Raises InputError with the line of all that is wrong."""
+    settings = read_settings(start)
+    refuse(settings.faults)
+    return settings
+
+
+def refuse(faults: Sequence[SettingFault]) -> None:
+    """Raises InputError that tells all faults."""
+    if faults:
+        raise SeveralFaults([entry.fault for entry in faults], "errors in the configuration file")
+
+
+def read_settings(start: Path) -> Settings:
+    """As `load_settings`, with what is wrong returned beside the values that are right."""
+    try:
+        for folder in (start, *start.parents):
+            own, project = folder / "autotune.toml", folder / "pyproject.toml"
+            if is_there(own):
+                return _read(own, _parse(own, _text(own)), prefix="")
+            if is_there(project) and _may_speak_of_us(text := _text(project)):
+                tool = _parse(project, text).get("tool")
+                table = tool.get("autotune") if isinstance(tool, dict) else None
+                if table is not None:
+                    return _read(project, table, prefix="tool.autotune")
+    except InputError as fault:
+        return Settings(faults=(SettingFault(fault),))
     return Settings()
 
 
@@ -155,19 +189,20 @@ def _read(path: Path, table: Any, *, prefix: str) -> Settings:
     lines = _lines(_text(path), prefix)
     values: dict[str, Value] = {}
     severity: dict[str, Value] = {}
+    faults: list[SettingFault] = []
     for name, value in table.items():
-        if name == _SEVERITY_TABLE and isinstance(value, dict):
-            for rule, level in value.items():
-                place = Place(str(path), lines.get(f"{name}.{rule}", lines.get(name)))
-                severity[rule] = Value(_checked(f"severity of {rule}", "severity", level, place), place)
-        elif name in VERB_TABLES and isinstance(value, dict):
-            for key, inner in value.items():
-                place = Place(str(path), lines.get(f"{name}.{key}", lines.get(name)))
-                values[f"{name}.{key}"] = Value(_value(key, inner, place), place)
-        else:
-            place = Place(str(path), lines.get(name))
-            values[name] = Value(_value(name, value, place), place)
-    return Settings(path, values, severity)
+        inner = value.items() if name in (*VERB_TABLES, _SEVERITY_TABLE) and isinstance(value, dict) else None
+        for key, given in [(name, value)] if inner is None else inner:
+            full = key if inner is None else f"{name}.{key}"
+            place = Place(str(path), lines.get(full, lines.get(name)))
+            try:
+                if inner is not None and name == _SEVERITY_TABLE:
+                    severity[key] = Value(_checked(f"severity of {key}", "severity", given, place), place)
+                else:
+                    values[full] = Value(_value(key, given, place), place)
+            except InputError as fault:
+                faults.append(SettingFault(fault, key, "" if inner is None else name))
+    return Settings(path, values, severity, tuple(faults))
 
 
 def _value(key: str, value: Any, place: Place) -> Any:

@@ -15,7 +15,7 @@ from autotune.errors import Exit, InputError
 from autotune.version import __version__
 
 if TYPE_CHECKING:
-    from autotune.settings import Settings
+    from autotune.settings import SettingFault, Settings
 
 # verb -> (module, one line of help); the module defines a click command called `command`
 _VERBS: dict[str, tuple[str, str]] = {
@@ -95,23 +95,39 @@ def _apply_settings(ctx: click.Context) -> None:
         for name in ("autotune.toml", "pyproject.toml")
     ):
         return
-    from autotune.settings import load_settings
-
-    settings = load_settings(folder)
-    ctx.obj["settings"] = settings
     verb = ctx.invoked_subcommand or ""
-    _check_values(ctx, verb, settings)
+    options = _options(ctx, verb)
+    from autotune.settings import KEYS, read_settings, refuse
+
+    keys = [key for key in KEYS if f"--{key}" in options]
+    if not keys:
+        return  # nothing in the file is about this verb
+    settings = read_settings(folder)
+    ctx.obj["settings"] = settings
+    faults = [*settings.faults, *_refused_values(ctx, verb, options, settings)]
+    if any(entry.concerns(verb, keys) for entry in faults):
+        refuse(faults)
     values: dict[str, Any] = settings.for_verb(verb)
     inner = dict.fromkeys(("list", "explain", "lint", "test", "new", "calibration"), values)
     ctx.default_map = {verb: inner if verb == "rules" else values}
 
 
-def _check_values(ctx: click.Context, verb: str, settings: Settings) -> None:
-    """What the verb's options would refuse, or would not even have, is told with the file's line."""
+def _options(ctx: click.Context, verb: str) -> dict[str, click.Parameter]:
+    """The options of the verb, or of the command of its group that is called."""
     command = cli.get_command(ctx, verb)
-    options = {
-        name: parameter for parameter in (command.params if command else ()) for name in parameter.opts
-    }
+    if isinstance(command, click.Group):
+        words = [word for word in ctx.ensure_object(dict).get("arguments", ()) if not word.startswith("-")]
+        command = command.commands.get(words[1]) if len(words) > 1 else None
+    return {name: parameter for parameter in (command.params if command else ()) for name in parameter.opts}
+
+
+def _refused_values(
+    ctx: click.Context, verb: str, options: dict[str, click.Parameter], settings: Settings
+) -> list[SettingFault]:
+    """What the verb's options would refuse, or would not even have, with the file's line."""
+    from autotune.settings import SettingFault
+
+    faults = []
     for name, found in settings.values.items():
         table, dot, key = name.rpartition(".")
         if dot and table != verb:
@@ -120,19 +136,22 @@ def _check_values(ctx: click.Context, verb: str, settings: Settings) -> None:
         if option is None:
             if not dot:
                 continue  # a common key, for the verbs that have it
-            raise InputError(
+            fault = InputError(
                 f"autotune {verb} has no option '{key}'",
                 where=found.place,
                 hint=f"autotune {verb} --help lists them",
                 code="config-key-unknown",
             )
+            faults.append(SettingFault(fault, key, table))
+            continue
         try:
             for value in found.value if isinstance(found.value, list) else [found.value]:
                 option.type.convert(value, option, ctx)
-        except click.BadParameter as fault:
-            raise InputError(
-                f"{key}: {fault.message.rstrip('.')}", where=found.place, code="config-value-refused"
-            ) from None
+        except click.BadParameter as refused:
+            what = f"{key}: {refused.message.rstrip('.')}"
+            fault = InputError(what, where=found.place, code="config-value-refused")
+            faults.append(SettingFault(fault, key, table))
+    return faults
 
 
 def run(arguments: list[str]) -> int:

@@ -219,3 +219,39 @@ def test_the_documented_example_is_accepted(tmp_path: Path) -> None:
     _write(tmp_path, page.partition("```toml\n")[2].partition("```")[0])
     found = load_settings(tmp_path)
     assert found.for_verb("verify")["min_pairs"] == 4 and found.severity["optimizer/not-fused"].value == "low"
+
+
+def test_all_that_is_wrong_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _write(
+        tmp_path,
+        "stepps = 3\nsteps = 0\nrules = ['nowhere']\n[verify]\nmin-pairs = -1\n[severity]\n'a/b' = 1\n",
+    )
+    monkeypatch.chdir(tmp_path)
+    assert run(["analyze", "--json", "--trace", str(TRACE)]) == 2
+    shown = capsys.readouterr()
+    told = shown.err.splitlines()
+    assert [line.split("autotune.toml:")[1].split(":")[0] for line in told[:-1]] == ["1", "2", "5", "7", "3"]
+    assert told[-1] == "autotune: 5 errors in the configuration file [config-key-unknown]"
+    assert len(json.loads(shown.out)["error"]["problems"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "code"),
+    [
+        ("steps = \n", ["rules", "schema"], 0),  # no key is an option of this command
+        ("steps = \n", ["doctor", "--help"], 0),
+        ("steps = \n", ["facts", "padding"], 2),  # where the runs lie cannot be read
+        ("steps = 0\nrunsdir = 'x'\n", ["facts", "padding"], 0),
+        ("runs-dir = 3\n", ["facts", "padding"], 2),
+        ("[verify]\nmin-pairs = -1\n", ["rules", "list"], 0),
+        ("rules = 3\n", ["rules", "list"], 2),
+    ],
+)
+def test_a_fault_stops_the_commands_it_concerns(
+    text: str, arguments: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path, text)
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == code
