@@ -6,7 +6,7 @@ from judging import LENGTHS, found, judge
 
 
 def state_space(path, size, device, dtype):
-    """Mamba 2: x [1, T, heads, d], dt [1, T, heads], B and C [1, T, groups, state]; examples start from nothing."""
+    """Mamba 2: x [1, T, heads, d], dt [1, T, heads], B and C [1, T, groups, state]; examples packed."""
     heads, d, groups, state = size["heads"], size["head_dim"], size["groups"], size["state"]
     torch.manual_seed(0)
     total = sum(LENGTHS)
@@ -33,7 +33,7 @@ def state_space(path, size, device, dtype):
 
 
 def scan_one_by_one(x, dt, b, c, decay):
-    """The scan of an example by the token: x [T, heads, d], dt [T, heads], b and c [T, groups, n] -> like x."""
+    """The scan of one example: x [T, heads, d], dt [T, heads], b and c [T, groups, n] -> like x."""
     dt = F.softplus(dt.float())
     b, c = (t.repeat_interleave(x.shape[1] // t.shape[1], dim=1) for t in (b, c))
     state, out = x.new_zeros(x.shape[1], x.shape[2], b.shape[2], dtype=torch.float32), []
