@@ -208,9 +208,9 @@ def _result(
 # The check that names the cause comes first: a loss that differs is what all of them lead to.
 _CAUSES = (
     "isolation",
+    "ranks",
     "examples",
     "supervised tokens",
-    "ranks",
     "learning",
     "replicas",
     REDUCTION,

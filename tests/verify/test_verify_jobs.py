@@ -76,3 +76,34 @@ def test_a_crash_of_the_candidate_is_its_outcome(shared: Path) -> None:
 def test_a_crash_of_the_baseline_ends_everything(tmp_path: Path) -> None:
     with pytest.raises(JobFailedError, match="planted crash"):
         compare(tmp_path, arm("baseline", "--crash-at", "0"), arm("patched"), tier="numeric")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("flag", "outcome", "words"),
+    [
+        ("--clock-seed", "undecided", "starts from different weights at every launch"),
+        ("--nan", "refused", "loss is not a number in step 1"),
+    ],
+)
+def test_a_baseline_that_proves_nothing_is_not_timed(
+    tmp_path: Path, flag: str, outcome: str, words: str
+) -> None:
+    arms = arm("baseline", flag, "--sleep-ms", "40"), arm("patched", flag)
+    verdict = compare(tmp_path, *arms, tier="numeric", speed_when_unproven=False)
+    assert (verdict.outcome, verdict.parity.outcome) == ("undecided", outcome), verdict.sentence
+    assert words in verdict.sentence
+    assert {trial.purpose for trial in verdict.trials} == {"parity"}
+
+
+@pytest.mark.full
+def test_a_job_that_fails_at_every_third_start_is_proven_all_the_same(tmp_path: Path) -> None:
+    """It also saves at every step and writes without ever ending a line."""
+    flags = ("--flaky", str(tmp_path / "starts"), "--saves-to", str(tmp_path / "model.pt"), "--loud")
+    arms = arm("baseline", *flags, "--sleep-ms", "60"), arm("patched", *flags)
+    allowed = (tmp_path / "starts",)
+    verdict = compare(tmp_path / "run", *arms, tier="bitwise", allow_write=allowed)
+    assert verdict.outcome == "faster", verdict.sentence
+    assert any("did not answer" in note for note in verdict.notes)
+    assert any(trial.outcome == "crashed" for trial in verdict.trials)
+    assert not (tmp_path / "model.pt").exists()

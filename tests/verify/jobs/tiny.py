@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -17,10 +18,20 @@ flags.add_argument("--loss-scale", type=float, default=1.0)
 flags.add_argument("--crash-at", type=int, default=-1)
 flags.add_argument("--dropout", type=float, default=0.0)
 flags.add_argument("--slower-each-step-ms", type=float, default=0.0)
+flags.add_argument("--clock-seed", action="store_true", help="random numbers differ at every start")
+flags.add_argument("--nan", action="store_true")
+flags.add_argument("--loud", action="store_true", help="a megabyte without a line's end, every step")
+flags.add_argument("--flaky", type=Path, help="a file that counts starts: every third one fails")
+flags.add_argument("--saves-to", type=Path, help="saved every step")
 args = flags.parse_args()
+if args.flaky:
+    with open(args.flaky, "a") as starts:
+        starts.write("x")
+    if args.flaky.stat().st_size % 3 == 0:
+        raise OSError("the file server did not answer")
 
 torch.set_num_threads(1)
-torch.manual_seed(args.seed)
+torch.manual_seed(time.time_ns() % 2**31 if args.clock_seed else args.seed)
 VOCABULARY, LENGTH = 64, 32
 
 
@@ -36,6 +47,7 @@ class TinyModel(nn.Module):
         hidden, _ = self.mix(self.embed(input_ids))
         logits = self.head(self.drop(hidden))
         loss = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        loss = loss * float("nan") if args.nan else loss
         return {"loss": args.loss_scale * loss, "logits": logits}
 
 
@@ -56,5 +68,9 @@ for step, batch in enumerate(loader):
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
+    if args.saves_to:
+        torch.save(model.state_dict(), args.saves_to)
+    if args.loud:
+        print("." * 1_000_000, end="", flush=True)
     if step % 5 == 0:
         print(f"step {step} loss {loss.item():.5f}", flush=True)
