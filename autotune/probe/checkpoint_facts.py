@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from typing import Any
 
-from . import models, sites
+from . import frames, models, sites
 from .core import core
 from .wrapping import observe
 
+# torch's own way from `checkpoint` to where its calls are counted
+_INNER = re.compile(r"/torch/(utils/checkpoint|_compile|autograd/function|_dynamo/\w+)\.py$")
 _recompute = {"plain": 0, "reentrant": 0}  # checkpointed forwards since the last step
 _last: dict[str, Any] = {}
 
@@ -29,9 +33,21 @@ def _reentrant(original: Any, args: Any, kwargs: Any) -> None:
 
 def _count(kind: str) -> None:
     _recompute[kind] += 1
-    if core.settings.full and sum(_recompute.values()) <= 2:
+    if core.settings.full and sum(_recompute.values()) <= 2 and _called_by_user(sys._getframe(2)):
         callee = "torch.utils.checkpoint.checkpoint"
         sites.record("checkpoint_enable", callee, frame=sys._getframe(2), only="torch")
+
+
+def _called_by_user(frame: Any) -> bool:
+    """User code calls `checkpoint`, and not a module that does so inside (a wrapped layer)."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if frames.is_user(name):
+            return True
+        if not frames.is_observer(name) and not _INNER.search(name.replace(os.sep, "/")):
+            return False
+        frame = frame.f_back
+    return False
 
 
 def step_ended(backwards: int) -> None:
@@ -47,7 +63,8 @@ def collect() -> dict[str, Any]:
     """Fields of CheckpointingRecord: what ran; when nothing ran, what the model is set to."""
     root = models.root()
     modules = list(root.modules()) if root is not None else []
-    wrapped = [m for m in modules if type(m).__name__ == "CheckpointWrapper"]
+    # fully_shard puts a subclass in front of the wrapper's own class
+    wrapped = [m for m in modules if any(kind.__name__ == "CheckpointWrapper" for kind in type(m).__mro__)]
     switched = [m for m in modules if m.__dict__.get("gradient_checkpointing") is True]
     if wrapped:
         kind = "torch-wrapper"

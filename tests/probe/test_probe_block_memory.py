@@ -33,6 +33,9 @@ def test_plain_blocks_are_measured_and_train_alike(tmp_path: Path, style: str) -
     assert [step.kept_bytes is not None for step in steps] == [False, False, True, True, False]
     assert all(step.place == "host" and step.peak_bytes > 10_000_000 for step in steps)
     assert all(step.resting_bytes and step.resting_bytes <= step.peak_bytes for step in steps)
+    kinds = {"wrapper": "torch-wrapper", "transformers": "transformers"}
+    checkpointing = seen.rank.checkpointing
+    assert checkpointing is not None and checkpointing.kind == kinds.get(style, "torch-function")
     kept = steps[2].kept_bytes
     assert kept == steps[3].kept_bytes
     tokens = ROWS * LONGEST
@@ -41,6 +44,17 @@ def test_plain_blocks_are_measured_and_train_alike(tmp_path: Path, style: str) -
         assert kept == tokens * FLOAT * (WIDTH + 2 + 2 * 4 * WIDTH)
     else:
         assert kept is not None and tokens * FLOAT * 10 * WIDTH < kept < tokens * FLOAT * 60 * WIDTH
+
+
+@pytest.mark.job
+@pytest.mark.parametrize(
+    ("style", "callee"), [("wrapper", "apply_activation"), ("reentrant", "checkpoint.check")]
+)
+def test_only_calls_of_checkpoint_itself_are_places_to_edit(tmp_path: Path, style: str, callee: str) -> None:
+    """A wrapped layer calls it inside torch: the user's line is a call of the layer."""
+    seen = run(tmp_path, "checkpointed_loop.py", "--style", style, mode="profile", steps=2, warmup_steps=1)
+    sites = [site for site in seen.observation.sites if site.kind == "checkpoint_enable"]
+    assert len(sites) == 1 and callee in sites[0].callee and sites[0].editable
 
 
 @pytest.mark.job
