@@ -16,29 +16,33 @@ _VERBOSE = {
 }
 
 
-_in_backward = {"anomaly_detection": False, "profiler_active": False}  # switches of a with-block of the loop
+# Looks that saw a switch on; a with-block of the loop may be over when the job ends.
+_in_backward = {"anomaly_detection": 0, "profiler_active": 0}
 _looks = 0
+_own = 0  # looks while our own profiler ran
 _MOST_LOOKS = 20
 
 
 def backward_begins(torch: Any, own_profiler: bool) -> None:
     """A switch that is on only around forward and backward is off again when the step has ended."""
-    global _looks
+    global _looks, _own
     if _looks >= _MOST_LOOKS:
         return
     _looks += 1
-    _in_backward["anomaly_detection"] |= torch.is_anomaly_enabled()
-    _in_backward["profiler_active"] |= not own_profiler and bool(torch.autograd._profiler_enabled())
+    _own += own_profiler
+    _in_backward["anomaly_detection"] += torch.is_anomaly_enabled()
+    _in_backward["profiler_active"] += not own_profiler and bool(torch.autograd._profiler_enabled())
 
 
 def collect(torch: Any, own_profiler: bool) -> dict[str, Any]:
     """Fields of FlagsRecord. `own_profiler`: ours runs, so an active profiler says nothing about the job."""
     found: dict[str, Any] = {
-        "anomaly_detection": torch.is_anomaly_enabled() or _in_backward["anomaly_detection"],
+        "anomaly_detection": torch.is_anomaly_enabled() or _in_backward["anomaly_detection"] > 0,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "launch_blocking": os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
         "debugger": sys.gettrace() is not None or "pydevd" in sys.modules or "debugpy" in sys.modules,
-        "profiler_active": _in_backward["profiler_active"]
+        # a profiler of the first few steps only is no profiler left on
+        "profiler_active": _in_backward["profiler_active"] > max(0.5 * (_looks - _own), 3)
         or (not own_profiler and bool(torch.autograd._profiler_enabled())),
         "matmul_precision": torch.get_float32_matmul_precision(),
         "verbose_logs": [

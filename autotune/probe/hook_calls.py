@@ -55,6 +55,7 @@ def _sites(torch: Any) -> None:
         observe(
             getattr(torch.autograd, name), "__init__", before=method("debug_flag", f"torch.autograd.{name}")
         )
+    observe(torch, "set_num_threads", before=simple("threads", "torch.set_num_threads"))
     observe(torch.profiler.profile, "__init__", before=_profiler)
     finder.when_imported("torch.nn.parallel.distributed", _ddp)
     finder.when_imported("torch.distributed.fsdp", _fsdp)

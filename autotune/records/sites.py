@@ -30,6 +30,7 @@ SiteKind = Literal[
     "save",
     "empty_cache",
     "gc_collect",
+    "threads",  # torch.set_num_threads
 ]
 
 # Where the value of an argument came from.

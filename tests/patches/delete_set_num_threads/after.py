@@ -1,0 +1,6 @@
+import torch
+
+
+def main():
+    torch.manual_seed(0)
+    train()

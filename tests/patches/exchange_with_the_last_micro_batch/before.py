@@ -1,0 +1,11 @@
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def main(model, loader, optimizer):
+    model = DDP(model)
+    for i, batch in enumerate(loader):
+        (model(**batch).loss / 4).backward()
+        if (i + 1) % 4 == 0:
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
