@@ -148,7 +148,7 @@ def _diagnose(
         + verdict_sentence(facts, matched.findings, matched.undecided, matched.passed),
         facts=facts.facts,
         findings=matched.findings,
-        undecided=undecided_here(matched.undecided, traces),
+        undecided=undecided_here(matched.undecided, traces, watched=observation is not None),
         passed=matched.passed,
         not_applicable=matched.not_applicable,
         notes=[*notes, *_warnings(observation, traces), *rule_set.notes],

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from autotune.errors import InputError
+from autotune.facts.fact import WATCH_IT
 
 if TYPE_CHECKING:
     from autotune.records.findings import Undecided
@@ -54,14 +55,20 @@ def trace_notes(summary: TraceSummary) -> list[str]:
     return notes if more <= 1 else [*notes[:_MOST_NOTES], f"{more} more cautions about the traces"]
 
 
-def undecided_here(items: Sequence[Undecided], summary: TraceSummary | None) -> list[Undecided]:
-    """The undecided rules, without the advice to give a trace of the GPU where one was given."""
-    if summary is None or not any(item.validity.has_gpu_events for item in summary.ranks):
-        return list(items)
+def undecided_here(
+    items: Sequence[Undecided], summary: TraceSummary | None, *, watched: bool = False
+) -> list[Undecided]:
+    """The undecided rules, without the advice to do what was done: to watch the job, to give a trace."""
+    traced = summary is not None and any(item.validity.has_gpu_events for item in summary.ranks)
     left = []
     for item in items:
-        ways = [way for way in item.decided_by if not way.startswith(_A_GPU_TRACE)]
+        ways = [
+            way
+            for way in item.decided_by
+            if not (traced and way.startswith(_A_GPU_TRACE)) and not (watched and way == WATCH_IT)
+        ]
         if ways != item.decided_by:
-            item = item.model_copy(update={"decided_by": ways or ["nothing: the trace does not show it"]})
+            seen = "the watched job" if watched else "the trace"
+            item = item.model_copy(update={"decided_by": ways or [f"nothing: {seen} does not show it"]})
         left.append(item)
     return left

@@ -26,4 +26,4 @@ def derive_facts(observation: Observation | None, traces: TraceSummary | None) -
     derived_facts(sheet, observation, peak)
     checkpoint_estimates(sheet)
     no_plan(sheet)
-    return sheet.sheet()
+    return sheet.sheet(watched=observation is not None)

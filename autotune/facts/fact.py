@@ -29,6 +29,8 @@ Unit = Literal[
 
 Source = Literal["probe", "trace", "command", "derived", "nvml", "table"]
 
+WATCH_IT = "run the job under autotune analyze"
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:
@@ -43,7 +45,7 @@ class Fact:
     unit: Unit
     meaning: str
     source: Source
-    decided_by: str = "run the job under autotune analyze"
+    decided_by: str = WATCH_IT
     choices: tuple[str, ...] = ()
 
     @property

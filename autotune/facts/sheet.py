@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.facts.catalogue import catalogue
+from autotune.facts.fact import WATCH_IT
 from autotune.records.facts import FactScalar, FactSheet, FactValue
 
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
@@ -62,10 +63,14 @@ class SheetBuilder:
             return None
         return float(value)
 
-    def sheet(self) -> FactSheet:
-        """The finished sheet, in the order of the catalogue; what nothing spoke of is absent."""
-        ordered = {
-            name: self._facts.get(name) or FactValue(state="absent", reason=fact.decided_by)
-            for name, fact in catalogue().items()
-        }
+    def sheet(self, *, watched: bool = False) -> FactSheet:
+        """The finished sheet, in the order of the catalogue; what nothing spoke of is absent.
+
+        Of a `watched` job it is not said that it should be watched.
+        """
+        ordered = {}
+        for name, fact in catalogue().items():
+            reason = "the watched job does not show it" if watched and fact.decided_by == WATCH_IT else None
+            absent = FactValue(state="absent", reason=reason or fact.decided_by)
+            ordered[name] = self._facts.get(name) or absent
         return FactSheet(facts=ordered)

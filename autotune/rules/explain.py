@@ -58,7 +58,7 @@ def explain(loaded: LoadedRule, catalogue: Catalogue, sheet: FactSheet | None = 
         return Explanation(loaded.id, "", lines, [], [], "")
     answer = {True: "match", False: "no-match", None: "unknown"}[decide(loaded, facts)]
     missing = missing_facts(loaded, facts) if answer == "unknown" else []
-    ways = list(dict.fromkeys(catalogue[name].decided_by for name in missing))
+    ways = list(dict.fromkeys(sheet.get(name).reason or catalogue[name].decided_by for name in missing))
     distance = margin(loaded, facts, catalogue) if answer == "no-match" else ""
     return Explanation(loaded.id, answer, lines, missing, ways, distance)
 

@@ -20,6 +20,7 @@ def ranked(findings: Sequence[Finding], causes: Mapping[str, Sequence[str]]) -> 
     by_rule = {finding.rule: finding for finding in findings}
     settled = [_with_cause(finding, causes.get(finding.rule, ()), by_rule) for finding in findings]
     leaders = _groups(settled)
+    depths = _depths(by_rule)
     weights = {finding.rule: _weight(finding) for finding in settled}
     strongest: dict[str, _Weight] = {}
     for finding in settled:
@@ -35,7 +36,7 @@ def ranked(findings: Sequence[Finding], causes: Mapping[str, Sequence[str]]) -> 
             finding.explained_by is not None,
             *(-part for part in group),
             "" if finding.explained_by else leader,
-            _depth(finding, by_rule, frozenset()),
+            depths[finding.rule],
             *(-part for part in own),
             finding.rule,
         )
@@ -70,7 +71,15 @@ def _groups(findings: Sequence[Finding]) -> dict[str, str]:
     return {rule: top(rule) for rule in parent}
 
 
-def _depth(finding: Finding, by_rule: Mapping[str, Finding], seen: frozenset[str]) -> int:
-    """Length of the longest chain of `after` among the findings."""
-    before = [by_rule[name] for name in finding.after if name in by_rule and name not in seen]
-    return max((1 + _depth(other, by_rule, seen | {finding.rule}) for other in before), default=0)
+def _depths(by_rule: Mapping[str, Finding]) -> dict[str, int]:
+    """Length of the longest chain of `after` among the findings that ends at each."""
+    before = {rule: [name for name in finding.after if name in by_rule] for rule, finding in by_rule.items()}
+    depths = dict.fromkeys(by_rule, 0)
+    for _ in by_rule:  # a chain is no longer than there are rules; loading refuses circles
+        deeper = {
+            rule: max((1 + depths[name] for name in names), default=0) for rule, names in before.items()
+        }
+        if deeper == depths:
+            break
+        depths = deeper
+    return depths

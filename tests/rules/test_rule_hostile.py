@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from autotune.analyze.trace_set import undecided_here
 from autotune.apply.shims import render_shim
 from autotune.cli.main import run
 from autotune.facts.catalogue import catalogue
-from autotune.records.findings import Finding
+from autotune.facts.fact import WATCH_IT
+from autotune.facts.sheet import SheetBuilder
+from autotune.records.findings import Finding, Gain, Undecided
 from autotune.rules.compile import read_rule
 from autotune.rules.examples import run_examples
 from autotune.rules.lint import lint, pattern_fault
 from autotune.rules.load import collect_rules, load_rules
+from autotune.rules.ranking import ranked
 from autotune.rules.templates import TemplateFault, check, render
 
 Pack = Callable[[dict[str, str]], Path]
@@ -254,3 +259,32 @@ def test_rules_are_checked_before_the_job_is_started(
         assert lines[1:3] == ["     7 |     - data.padding_frac > nothing", " " * 7 + "|" + " " * 27 + "^"]
         assert lines[3] == "autotune: 1 error in rule files [rules-broken]"
     assert not (tmp_path / "started").exists() and not (tmp_path / "runs").exists()
+
+
+def test_a_thousand_rules_that_wait_for_each_other_are_ordered_in_time() -> None:
+    names = [f"data/r{number:03}" for number in range(300)]
+    findings = [
+        Finding(
+            rule=name,
+            title="t",
+            severity="low",
+            confidence="low",
+            message="m",
+            evidence=[],
+            gain=Gain(),
+            after=names[:index],
+        )
+        for index, name in enumerate(names)
+    ]
+    started = time.monotonic()
+    order = [finding.rule for finding in ranked(list(reversed(findings)), {})]
+    assert order == names and time.monotonic() - started < 10  # it was for ever
+
+
+def test_of_a_watched_job_it_is_not_said_that_it_should_be_watched() -> None:
+    asked = [Undecided(rule="a/b", title="t", missing=["model.layers"], decided_by=[WATCH_IT])]
+    assert undecided_here(asked, None) == asked
+    assert undecided_here(asked, None, watched=True)[0].decided_by == [
+        "nothing: the watched job does not show it"
+    ]
+    assert WATCH_IT not in str(SheetBuilder().sheet(watched=True).get("model.layers").reason)
