@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from autotune.apply.compiles import compiled_part
 from autotune.apply.script_imports import package_imports, standard_imports, tokenizer_class
 from autotune.apply.script_options import WIDTH, assigned, cache_fields, option_lines
 from autotune.data import data_dir
@@ -72,10 +73,10 @@ def template_values(context: ScriptContext) -> dict[str, Any]:
             hint="set optimizer.max_steps",
             code="script-incomplete",
         )
-    if context.precision.float8 and not context.memory.compile_blocks:
+    if context.precision.float8 and compiled_part(context)[0] == "never":
         raise InputError(
             "float8 is slower than bfloat16 without compilation",
-            hint="set memory.compile_blocks",
+            hint="set memory.compile",
             code="script-incomplete",
         )
     if data.kind != "tokens" and not (model.tokenizer or model.path):
@@ -93,7 +94,7 @@ def template_values(context: ScriptContext) -> dict[str, Any]:
         "packed": packed,
         "by_examples": bool(context.batch.examples_per_step) or not packed,
         "boundaries": boundary_lines(context.packing.boundary_arguments),
-        "reads": {kind: kind in kinds for kind in ("hook", "jsonl", "datasets")},
+        "reads": {kind: kind in kinds for kind in ("hook", "jsonl", "parquet", "hub")},
         "data": data,
         "eval_source": data.eval_source,
         "streaming": data.streaming,
@@ -109,7 +110,8 @@ def template_values(context: ScriptContext) -> dict[str, Any]:
         "checkpointing": context.memory.checkpointing,
         "hybrid": context.parallel.replicas > 1,
         "min_lr": context.optimizer.schedule == "cosine_with_min_lr",
-        "compile_blocks": context.memory.compile_blocks,
+        "rescaled": rescaled(context),
+        "compiled": compiled_part(context)[0] != "never",
         "float8": context.precision.float8,
         "tracker": context.run.tracker,
         "tracker_start": tracker_lines(context.run.tracker)[0],
@@ -121,13 +123,19 @@ def template_values(context: ScriptContext) -> dict[str, Any]:
     }
 
 
+def rescaled(context: ScriptContext) -> bool:
+    """Whether packing may change the number of steps, so that the schedule is stretched to it."""
+    by_rows = context.packing.packs and not context.batch.examples_per_step
+    return by_rows and bool(context.optimizer.schedule_steps)
+
+
 def tokenizer_source(context: ScriptContext) -> str:
     """The expression that makes the tokenizer: from a folder, a hub id, a `tokenizer.json`, or none."""
     kind = tokenizer_class(context)
     if kind == "PreTrainedTokenizerFast":
-        return "PreTrainedTokenizerFast(tokenizer_file=cfg.tokenizer)"
+        return "hf.PreTrainedTokenizerFast(tokenizer_file=cfg.tokenizer)"
     trust = ", trust_remote_code=True" if context.model.trust_remote_code else ""
-    return f"AutoTokenizer.from_pretrained(cfg.tokenizer{trust})" if kind else "None"
+    return f"hf.AutoTokenizer.from_pretrained(cfg.tokenizer{trust})" if kind else "None"
 
 
 def boundary_lines(names: list[str]) -> list[str]:
@@ -196,6 +204,16 @@ def header(context: ScriptContext) -> list[str]:
         paragraphs.append(f"Rows are not packed, one example a row: {context.packing.reason}.")
     else:
         paragraphs.append("Rows are not packed, one example a row, as asked for.")
+    if rescaled(context):
+        paragraphs.append(
+            "Changed: a step is packed rows, so there are more or fewer steps than the schedule's "
+            f"{context.optimizer.schedule_steps}; schedule and warm-up are stretched to them."
+        )
+    part, why = compiled_part(context)
+    if part != "never":
+        what = {"blocks": "blocks and loss", "parts": "norms, MLPs and loss"}[part]
+        where = "a GPU" if context.memory.compile_on == "cuda" else "the CPU"
+        paragraphs.append(f"Compiled on {where}: {what} ({why}); --compile never switches it off.")
     text = [
         line
         for paragraph in paragraphs

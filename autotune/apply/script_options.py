@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from autotune.apply.compiles import compiled_part
 from autotune.records.script import DataContext, ScriptContext, source_type
 
 WIDTH = 120  # line length of the generated script
@@ -16,6 +17,7 @@ def option_groups(context: ScriptContext) -> list[tuple[str, dict[str, Any]]]:
     read_by = {source_type(source) for source in (c.data.source, c.data.eval_source) if source}
     tokenizer = c.model.tokenizer or c.model.path or ""
     by_examples = c.batch.examples_per_step or not packed
+    compiled = compiled_part(c)[0]
     examples = c.batch.examples_per_step or c.batch.rows_per_step * c.batch.rows_per_micro_batch
 
     def when(condition: object, **options: Any) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def option_groups(context: ScriptContext) -> list[tuple[str, dict[str, Any]]]:
             | when(c.data.kind != "tokens" or c.model.tokenizer, tokenizer=tokenizer)
             | {"data": c.data.source}
             | when(c.data.eval_source, eval_data=c.data.eval_source)
-            | when("datasets" in read_by, split=c.data.split)
+            | when("hub" in read_by, split=c.data.split)
             | text_columns(c.data)
             | when(c.data.kind == "messages", supervise=c.data.supervise)
             | when(c.data.kind in ("text", "prompt_completion"), append_eos=c.data.append_eos)
@@ -56,6 +58,7 @@ def option_groups(context: ScriptContext) -> list[tuple[str, dict[str, Any]]]:
                 "warmup_steps": c.optimizer.warmup_steps,
                 "warmup_ratio": float(c.optimizer.warmup_ratio),
             }
+            | when(not by_examples and c.optimizer.schedule_steps, schedule_steps=c.optimizer.schedule_steps)
             | when(c.optimizer.schedule == "cosine_with_min_lr", min_lr_ratio=float(c.optimizer.min_lr_ratio))
             | {
                 "beta1": c.optimizer.beta1,
@@ -68,7 +71,7 @@ def option_groups(context: ScriptContext) -> list[tuple[str, dict[str, Any]]]:
             },
         ),
         (
-            "speed for memory; attention auto: flash-attn if installed, else varlen; or another name",
+            "compile: blocks, parts (norms, MLPs), never; attention auto: flash-attn if there, else varlen",
             {
                 "compute_dtype": c.precision.compute,
                 "master_dtype": c.precision.master,
@@ -76,7 +79,8 @@ def option_groups(context: ScriptContext) -> list[tuple[str, dict[str, Any]]]:
                 "tf32": c.precision.tf32,
                 "attention": c.loss.attention,
             }
-            | when(c.loss.head == "chunked", chunk_elements=1 << 28)
+            | when(compiled != "never", compile=compiled, compile_on=c.memory.compile_on)
+            | when(c.loss.head == "chunked", chunk_elements=c.loss.chunk_elements)
             | when(c.memory.checkpointing != "none", checkpoint_every=c.memory.checkpoint_every)
             | when(c.parallel.replicas > 1, replicas=c.parallel.replicas)
             | {
@@ -139,9 +143,7 @@ def cache_fields(context: ScriptContext) -> list[str]:
     fields += ["row_tokens"] if context.packing.packs else []
     fields += ["supervise"] if data.kind == "messages" else []
     fields += ["append_eos"] if data.kind in ("text", "prompt_completion") else []
-    fields += (
-        ["split"] if "datasets" in {source_type(s) for s in (data.source, data.eval_source) if s} else []
-    )
+    fields += ["split"] if "hub" in {source_type(s) for s in (data.source, data.eval_source) if s} else []
     names = [f"cfg.{name}" for name in fields]
     return [f"key += [{', '.join(names[i : i + 5])}]" for i in range(0, len(names), 5)]
 

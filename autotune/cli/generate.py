@@ -124,6 +124,7 @@ def command(
         "processes": processes,
         "model": _given(
             path=source.path,
+            family=model_type or source.model_type,
             config=None if source.path else dict(source.config or {}),
             weights="pretrained" if source.path else "random",
             tokenizer=tokenizer,

@@ -91,8 +91,14 @@ def _context(
     if observation.epochs_planned:
         optimizer["epochs"] = observation.epochs_planned
         _take(taken, "epochs", f"{observation.epochs_planned:g}", "the job's arguments")
-    if observation.max_steps_planned:
+    batch = _batch(facts, taken)
+    if observation.max_steps_planned and (batch.examples_per_step or not observation.epochs_planned):
         optimizer["max_steps"] = observation.max_steps_planned
+    elif observation.max_steps_planned:  # packed rows make another number of steps of the same epochs
+        optimizer["schedule_steps"] = observation.max_steps_planned
+        left.append(
+            _left("number of steps", "rows are packed by tokens; schedule and warm-up are stretched to fit")
+        )
     left += [
         _left("callbacks, custom logging and evaluation", "they live in the observed script"),
         _left("the observed script's own collator and loop", "the script has its own; see its header"),
@@ -108,7 +114,7 @@ def _context(
         model=model,
         data=data,
         packing=_packing(lead, facts),
-        batch=_batch(facts, taken),
+        batch=batch,
         optimizer=OptimizerContext(**optimizer),
         precision=_precision(lead),
         parallel=ParallelContext(),
@@ -187,7 +193,8 @@ def _model(
         _take(taken, "tokenizer", recipe.tokenizer_class or "", f"copied to {target.name}")
     if recipe.model_path:
         _take(taken, "weights", recipe.model_path, "from_pretrained")
-        return ModelContext(path=recipe.model_path, tokenizer=tokenizer)
+        family = lead.model.model_type if lead.model is not None else None
+        return ModelContext(path=recipe.model_path, family=family, tokenizer=tokenizer)
     _take(taken, "model config", recipe_title(recipe), "the model the job built")
     drop = {
         "_name_or_path",

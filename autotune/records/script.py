@@ -47,6 +47,9 @@ class ModelContext(Record):
     """Which weights, in which class."""
 
     path: str | None = Field(default=None, description="folder or hub id; needed unless `config` is given")
+    family: str | None = Field(
+        default=None, description="model_type, where `config` does not say it; decides what is compiled"
+    )
     revision: str | None = Field(default=None, description="hub revision; absent means the default branch")
     config: dict[str, Any] | None = Field(
         default=None,
@@ -76,11 +79,13 @@ class ModelContext(Record):
         return self
 
 
-def source_type(source: str) -> Literal["hook", "jsonl", "datasets"]:
-    """How the script reads a source: Python code, JSONL line by line, or the `datasets` package."""
+def source_type(source: str) -> Literal["hook", "jsonl", "parquet", "hub"]:
+    """How the script reads a source: Python code, JSONL line by line, or with the `datasets` package."""
     if re.fullmatch(r"[\w./\\-]+:\w+", source):
         return "hook"
-    return "jsonl" if source.endswith((".jsonl", ".json")) else "datasets"
+    if source.endswith((".jsonl", ".json")):
+        return "jsonl"
+    return "parquet" if source.endswith(".parquet") else "hub"
 
 
 class DataContext(Record):
@@ -221,6 +226,12 @@ class OptimizerContext(Record):
         le=1,
         description="last learning rate as a share of the first; only for cosine_with_min_lr",
     )
+    schedule_steps: int = Field(
+        default=0,
+        ge=0,
+        description="steps the schedule and its warm-up were made for; they are stretched to the steps that "
+        "`rows_per_step` packed rows need; 0: as many as there are",
+    )
     max_grad_norm: float = Field(default=1.0, ge=0, description="0 measures the norm without clipping")
     epochs: float = Field(default=1.0, gt=0)
     max_steps: int = Field(default=0, ge=0, description="0 means all `epochs`")
@@ -238,7 +249,7 @@ class PrecisionContext(Record):
     )
     tf32: bool = Field(default=True, description="allow TF32 in the fp32 matmuls that are left")
     float8: bool = Field(
-        default=False, description="torchao float8 linears; changes the numerics, needs compile_blocks"
+        default=False, description="torchao float8 linears; changes the numerics, needs compilation"
     )
 
 
@@ -265,17 +276,27 @@ class MemoryContext(Record):
     """What is recomputed instead of kept."""
 
     checkpointing: Literal["none", "selective", "full"] = Field(
-        default="full", description="selective keeps attention and every second matmul"
+        default="full", description="selective computes a block's largest part again, as a rule the MLP"
     )
     checkpoint_every: int = Field(default=1, ge=1, description="checkpoint every k-th block only")
-    compile_blocks: bool = Field(default=False, description="torch.compile each block")
+    compile: Literal["auto", "blocks", "parts", "never"] = Field(
+        default="auto",
+        description="torch.compile of the loss and of each block, or of its norms and MLPs ('parts'); "
+        "'auto': blocks of families known to have no graph breaks, else parts",
+    )
+    compile_on: Literal["cuda", "cpu"] = Field(
+        default="cuda", description="the device type on which anything is compiled"
+    )
 
 
 class LossContext(Record):
-    """The loss over the vocabulary."""
+    """The loss over the vocabulary, and attention."""
 
     head: Literal["chunked", "liger", "model"] = Field(
         default="chunked", description="own chunked loss, liger-kernel's, or the model's full logits"
+    )
+    chunk_elements: int = Field(
+        default=1 << 29, ge=1, description="logits that 'chunked' makes at a time; 2 to 12 bytes each"
     )
     attention: str = Field(
         default="auto",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from script_matrix import CHOICES, context_of, longest, pairwise
 
 from autotune.apply.packing_gate import packing_decision
 from autotune.apply.script import render_script
@@ -31,6 +33,7 @@ from autotune.records.script import (
     TakenOver,
 )
 
+MOST_LINES = 540  # with everything at once
 TEMPLATES = Path(__file__).parents[2] / "templates"
 PACKED = PackingContext(verdict="isolated", reason="qwen3 with softmax attention only")
 CHAT = DataContext(source="chats/*.jsonl", kind="messages", eval_source="held_out.jsonl")
@@ -103,7 +106,7 @@ USUAL = {
     },
     "prompts and completions, no checkpointing, compiled": {
         "data": DataContext(source="pairs.json", kind="prompt_completion"),
-        "memory": MemoryContext(checkpointing="none", compile_blocks=True),
+        "memory": MemoryContext(checkpointing="none", compile="blocks"),
         "run": RunContext(tracker="wandb"),
     },
 }
@@ -116,7 +119,7 @@ RARE = {
         "batch": BatchContext(rows_per_step=64),
         "optimizer": OptimizerContext(max_steps=10),
         "parallel": ParallelContext(replicas=2),
-        "memory": MemoryContext(checkpointing="selective", compile_blocks=True),
+        "memory": MemoryContext(checkpointing="selective", compile="blocks"),
         "precision": PrecisionContext(float8=True),
         "run": RunContext(tracker="tensorboard"),
         **OBSERVED,
@@ -131,20 +134,31 @@ RARE = {
 }
 
 
-@pytest.mark.parametrize("name", [*USUAL, *RARE])
-def test_script_compiles_is_formatted_and_has_no_loose_ends(name: str, tmp_path: Path) -> None:
-    source = render_script(context(**{**USUAL, **RARE}[name]), TEMPLATES)
-    path = tmp_path / "script.py"
-    path.write_text(source)
-    modules = {alias.name.split(".")[0] for node in ast.walk(ast.parse(source)) for alias in names_of(node)}
-    assert "autotune" not in modules
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Scripts by name: the usual ones, rare ones, and those in which every pair of choices occurs."""
+    folder = tmp_path_factory.mktemp("scripts")
+    contexts = {name: context(**parts) for name, parts in {**USUAL, **RARE}.items()}
+    contexts["longest"] = context_of(longest())
+    contexts |= {f"pairs {n}": context_of(choice) for n, choice in enumerate(pairwise())}
+    paths = {name: folder / f"script_{n}.py" for n, name in enumerate(contexts)}
+    for name, path in paths.items():
+        path.write_text(render_script(contexts[name], TEMPLATES))
+    return paths
+
+
+def test_scripts_are_formatted_and_have_no_loose_ends(rendered: dict[str, Path]) -> None:
     ruff = [sys.executable, "-m", "ruff"]
-    plain = ["--isolated", "--line-length", "120", "--target-version", "py310"]
-    shown = subprocess.run([*ruff, "format", "--diff", *plain, path], capture_output=True, text=True)
+    plain = ["--isolated", "--line-length", "120", "--target-version", "py310", *rendered.values()]
+    shown = subprocess.run([*ruff, "format", "--diff", *plain], capture_output=True, text=True)
     assert shown.returncode == 0, shown.stdout
-    checked = [*ruff, "check", "--select", "E,F,B,PLE", "--output-format", "concise", *plain, path]
+    checked = [*ruff, "check", "--select", "E,F,B,PLE", "--output-format", "concise", *plain]
     found = subprocess.run(checked, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout
+    for path in rendered.values():
+        tree = ast.parse(path.read_text())
+        modules = {alias.name.split(".")[0] for node in ast.walk(tree) for alias in names_of(node)}
+        assert "autotune" not in modules
 
 
 def names_of(node: ast.AST) -> list[ast.alias]:
@@ -153,14 +167,21 @@ def names_of(node: ast.AST) -> list[ast.alias]:
     return node.names if isinstance(node, ast.Import) else []
 
 
-@pytest.mark.parametrize("name", USUAL)
-def test_usual_scripts_have_at_most_500_lines(name: str) -> None:
-    assert render_script(context(**USUAL[name]), TEMPLATES).count("\n") <= 500
+def test_scripts_are_short(rendered: dict[str, Path]) -> None:
+    """500 lines with what jobs usually have, 500 lines that are not empty whatever is chosen together."""
+    for name, path in rendered.items():
+        lines = path.read_text().splitlines()
+        assert sum(bool(line.strip()) for line in lines) <= 500, name
+        assert len(lines) <= (500 if name in USUAL else MOST_LINES), name
 
 
-def test_every_script_has_at_most_600_lines() -> None:
-    for parts in RARE.values():
-        assert render_script(context(**parts), TEMPLATES).count("\n") <= 600
+def test_every_pair_of_choices_is_rendered() -> None:
+    pairs = {
+        ((a, choice[a]), (b, choice[b]))
+        for choice in pairwise()
+        for a, b in itertools.combinations(CHOICES, 2)
+    }
+    assert len(pairs) == sum(len(CHOICES[a]) * len(CHOICES[b]) for a, b in itertools.combinations(CHOICES, 2))
 
 
 def test_header_says_what_was_taken_over_and_what_was_not() -> None:
@@ -215,11 +236,36 @@ def test_packing_decision() -> None:
     assert not packing_decision("qwen3", "dense", "5.17.0", one_row).packs
 
 
+def test_blocks_are_compiled_where_the_family_is_known_to_have_no_graph_breaks() -> None:
+    def line(**parts: Any) -> str:
+        source = render_script(context(**parts), TEMPLATES)
+        doc = ast.get_docstring(ast.parse(source)) or ""
+        return next((text for text in doc.splitlines() if text.startswith("Compiled on")), "")
+
+    known = ModelContext(path="/models/m", family="qwen3")
+    assert line(model=known).startswith("Compiled on a GPU: blocks and loss (qwen3 blocks compile without")
+    other = ModelContext(path="/models/m", family="qwen3_5_text")
+    assert line(model=other).startswith("Compiled on a GPU: norms, MLPs and loss (not known whether qwen3_5 ")
+    never = MemoryContext(compile="never")
+    assert line(model=known, memory=never) == ""
+    assert "torch.compil" not in render_script(context(model=known, memory=never), TEMPLATES)
+
+
+def test_schedule_is_stretched_where_packing_changes_the_number_of_steps() -> None:
+    made_for = OptimizerContext(schedule_steps=1000, warmup_steps=100)
+    source = render_script(context(optimizer=made_for, batch=BatchContext(rows_per_step=8)), TEMPLATES)
+    assert "rate(step * planned / total)" in source and "schedule_steps=1000" in source
+    assert "schedule and warm-up are" in " ".join((ast.get_docstring(ast.parse(source)) or "").split())
+    same_steps = render_script(context(optimizer=made_for), TEMPLATES)  # as many examples a step as before
+    assert "schedule_steps" not in same_steps
+
+
 def test_what_cannot_be_rendered_is_refused() -> None:
     with pytest.raises(InputError, match="max_steps"):
         render_script(context(data=STREAM), TEMPLATES)
-    with pytest.raises(InputError, match="compile_blocks"):
-        render_script(context(precision=PrecisionContext(float8=True)), TEMPLATES)
+    with pytest.raises(InputError, match=r"memory\.compile"):
+        never = MemoryContext(compile="never")
+        render_script(context(precision=PrecisionContext(float8=True), memory=never), TEMPLATES)
     with pytest.raises(InputError, match="tokenizer"):
         render_script(context(model=FROM_CONFIG), TEMPLATES)
     with pytest.raises(ValidationError, match="path"):

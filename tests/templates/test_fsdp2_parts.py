@@ -43,59 +43,71 @@ def options(module: ModuleType, **changed: Any) -> SimpleNamespace:
     return SimpleNamespace(**{**module.OPTIONS, **changed})
 
 
-def examples(count: int = 203, longest: int = 60) -> list[torch.Tensor]:
+@pytest.fixture(scope="module")
+def rows(folder: Path) -> str:
+    """203 rows of 1 to 60 tokens, in a file."""
     rng = np.random.default_rng(0)
-    made = [
-        torch.tensor(rng.integers(3, 96, (1, rng.integers(1, longest + 1)))).repeat(2, 1)
-        for _ in range(count)
-    ]
-    for example in made:
-        example[1, 0] = -100
-    return [example.int() for example in made]
+    made = [rng.integers(3, 96, rng.integers(1, 61)).tolist() for _ in range(203)]
+    path = folder / "many" / "rows.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps({"input_ids": ids}) + "\n" for ids in made))
+    return str(path)
 
 
-def numbers(steps: list[list[list[int]]]) -> list[int]:
-    return [number for step in steps for group in step for number in group]
+def steps_of(module: ModuleType, rows: str, rank: int = 0, world: int = 1, **changed: Any) -> Any:
+    steps = module.Steps(rows, {}, options(module, max_length=0, **changed), None, rank, world)
+    steps.epochs = 2
+    return steps
+
+
+def numbers(steps: Any, plan: list[Any]) -> list[int]:
+    """The examples of a plan by their place in the data."""
+    places = {id(example): n for n, example in enumerate(steps.examples)}
+    return [places[id(example)] for step in plan for group in step for example in group]
+
+
+def tokens(row: list[torch.Tensor]) -> int:
+    return sum(example.shape[1] for example in row)
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_every_example_is_in_exactly_one_row_and_rows_are_full(by_rows: ModuleType, shuffle: bool) -> None:
-    cfg = options(by_rows, shuffle_window=50, row_tokens=128)
-    steps = by_rows.Steps(examples(), cfg, 0, 1, shuffle)
+def test_every_example_is_in_exactly_one_row_and_rows_are_full(
+    by_rows: ModuleType, rows: str, shuffle: bool
+) -> None:
+    steps = steps_of(by_rows, rows, shuffle_window=50, row_tokens=128, shuffle=shuffle)
     plan = list(steps.plan(0))
-    assert sorted(numbers(plan)) == list(range(203))
+    assert sorted(numbers(steps, plan)) == list(range(203))
     assert all(len(step) == 4 for step in plan[:-1])
-    fill = [sum(steps.sizes[n][0] for n in row) for step in plan for row in step]
+    fill = [tokens(row) for step in plan for row in step]
     assert max(fill) <= 128
-    assert sum(fill[:-4]) / (128 * len(fill[:-4])) > 0.98
-    assert list(steps.plan(0)) == plan
-    assert (list(steps.plan(1)) == plan) != shuffle
+    assert sum(sorted(fill)[4:]) / (128 * len(fill[4:])) > 0.98
+    assert numbers(steps, list(steps.plan(0))) == numbers(steps, plan)
+    assert (numbers(steps, list(steps.plan(1))) == numbers(steps, plan)) != shuffle
 
 
 def test_steps_have_the_same_examples_whatever_the_ranks_and_rows(
-    by_examples: ModuleType, padded: ModuleType
+    by_examples: ModuleType, padded: ModuleType, rows: str
 ) -> None:
-    cfg = options(by_examples, row_tokens=64)
-    plan = list(by_examples.Steps(examples(), cfg, 0, 1, True).plan(0))
-    assert [len(numbers([step])) for step in plan] == [8] * 25 + [3]
-    wide = list(by_examples.Steps(examples(), options(by_examples, row_tokens=256), 1, 4, True).plan(0))
-    alone = list(padded.Steps(examples(), options(padded), 0, 2, True).plan(0))
-    for step, other, one in zip(plan, wide, alone, strict=True):
-        assert sorted(numbers([step])) == sorted(numbers([other])) == sorted(numbers([one]))
-    dropped = list(by_examples.Steps(examples(), options(by_examples, drop_last=True), 0, 1, True).plan(0))
-    assert len(dropped) == 25
+    def of(module: ModuleType, **changed: Any) -> list[list[int]]:
+        steps = steps_of(module, rows, **changed)
+        return [sorted(numbers(steps, [step])) for step in steps.plan(0)]
+
+    plan = of(by_examples, row_tokens=64)
+    assert [len(step) for step in plan] == [8] * 25 + [3]
+    assert plan == of(by_examples, rank=1, world=4, row_tokens=256) == of(padded, world=2)
+    assert len(of(by_examples, drop_last=True)) == 25
 
 
-def test_ranks_share_a_step_and_a_restart_goes_on_in_the_middle(by_rows: ModuleType) -> None:
-    cfg = options(by_rows, row_tokens=64, shuffle_window=50)
-    ranks = [by_rows.Steps(examples(), cfg, rank, 3, True, epochs=2) for rank in range(3)]
+def test_ranks_share_a_step_and_a_restart_goes_on_in_the_middle(by_rows: ModuleType, rows: str) -> None:
+    settings = {"row_tokens": 64, "shuffle_window": 50}
+    ranks = [steps_of(by_rows, rows, rank, 3, **settings) for rank in range(3)]
     steps = list(zip(*ranks, strict=True))
     for (mine, facts, at), (second, other_facts, other_at), (third, _, _) in steps:
         assert len(mine) == len(second) == len(third)  # 4 rows on 3 ranks: two of 6 are fillers
         assert facts == other_facts and at == other_at
-        kept = [b["targets"] for batches in (mine, second, third) for b in batches]
-        assert sum(int((t >= 0).sum()) for t in kept) == facts["supervised"]
-    again = by_rows.Steps(examples(), cfg, 1, 3, True, epochs=2)
+        kept = [int(b["weight"]) * len(b["targets"]) for batches in (mine, second, third) for b in batches]
+        assert sum(kept) == facts["supervised"]
+    again = steps_of(by_rows, rows, 1, 3, **settings)
     again.start = steps[4][0][2]
     for (batches, facts, at), expected in zip(again, [step[1] for step in steps[5:]], strict=True):
         assert facts == expected[1] and at == expected[2]
@@ -104,12 +116,11 @@ def test_ranks_share_a_step_and_a_restart_goes_on_in_the_middle(by_rows: ModuleT
         )
 
 
-def test_targets_never_cross_a_boundary_and_boundaries_cover_the_row(by_rows: ModuleType) -> None:
-    data = examples()
-    cfg = options(by_rows, row_tokens=64)
-    row = sorted(range(len(data)), key=lambda n: data[n].shape[1])[20:23]
-    batch = by_rows.Steps(data, cfg, 0, 1, True).batch(row)
-    lengths = [data[n].shape[1] for n in row]
+def test_targets_never_cross_a_boundary_and_boundaries_cover_the_row(by_rows: ModuleType, rows: str) -> None:
+    steps = steps_of(by_rows, rows, row_tokens=64, compile="parts")
+    row = sorted(steps.examples, key=lambda e: e.shape[1])[20:23]
+    batch = steps.batch(row)
+    lengths = [example.shape[1] for example in row]
     ends = batch["cu_seq_lens_q"]
     assert sum(lengths) < 64
     assert ends.tolist() == [0, *np.cumsum(lengths).tolist(), 64]
@@ -118,7 +129,11 @@ def test_targets_never_cross_a_boundary_and_boundaries_cover_the_row(by_rows: Mo
     assert torch.equal((batch["position_ids"][0] == 0).nonzero().flatten(), ends[:-1].long())
     assert torch.equal(batch["targets"], batch["input_ids"][0][batch["keep"] + 1])
     assert not set(batch["keep"].tolist()) & {end - 1 for end in np.cumsum(lengths).tolist()}
-    assert len(batch["keep"]) == sum(lengths) - 3
+    assert len(batch["keep"]) == sum(lengths) - 3 and batch["weight"] == 1.0
+    compiled = steps_of(by_rows, rows, row_tokens=64, compile="blocks").batch(row)
+    assert compiled["max_length_q"] == 64  # a bound that does not change from row to row
+    filler = steps.batch([])
+    assert filler["weight"] == 0.0 and len(filler["targets"]) == 1  # the head runs, the loss counts nothing
 
 
 @pytest.mark.parametrize("choice", ["refuse", "split", "truncate"])
@@ -148,28 +163,23 @@ def test_rows_may_be_bare_ids_or_pairs(by_rows: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("softcap", [None, 3.0])
-@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("limit", [8, 100])
 def test_chunked_loss_has_the_gradients_of_the_plain_one(
-    by_rows: ModuleType, softcap: Any, with_bias: bool
+    by_rows: ModuleType, softcap: Any, limit: int
 ) -> None:
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(37, 16, dtype=torch.float64, generator=generator, requires_grad=True)
     weight = torch.randn(50, 16, dtype=torch.float64, generator=generator, requires_grad=True)
-    bias = (
-        torch.randn(50, dtype=torch.float64, generator=generator, requires_grad=True) if with_bias else None
-    )
     targets = torch.randint(0, 50, (37,), generator=generator)
-    targets[3], targets[36] = -100, -100
-    leaves = [x for x in (hidden, weight, bias) if x is not None]
 
     def plain() -> torch.Tensor:
-        logits = F.linear(hidden, weight, bias) * 0.5
+        logits = F.linear(hidden, weight)
         logits = softcap * torch.tanh(logits / softcap) if softcap else logits
         return F.cross_entropy(logits, targets, reduction="sum")
 
-    mine = by_rows.ChunkedCrossEntropy.apply(hidden, weight, bias, targets, 0.5, softcap, 8)
-    expected = torch.autograd.grad(plain() / 7, leaves)
-    found = torch.autograd.grad(mine / 7, leaves)
+    mine = by_rows.ChunkedCrossEntropy.apply(hidden, weight, targets, softcap, limit, by_rows.target_gradient)
+    expected = torch.autograd.grad(plain() / 7, (hidden, weight))
+    found = torch.autograd.grad(mine / 7, (hidden, weight))
     assert float(mine.detach()) == pytest.approx(
         float(plain().detach()), rel=1e-5
     )  # the script works in fp32 inside
@@ -177,11 +187,18 @@ def test_chunked_loss_has_the_gradients_of_the_plain_one(
         torch.testing.assert_close(f, e, rtol=1e-5, atol=1e-6)
 
 
-def test_all_ignored_rows_give_zero_and_not_nan(by_rows: ModuleType) -> None:
-    hidden, weight = torch.randn(2, 4, requires_grad=True), torch.randn(9, 4, requires_grad=True)
-    loss = by_rows.ChunkedCrossEntropy.apply(hidden, weight, None, torch.tensor([-100, -100]), 1.0, None, 8)
-    loss.backward()
-    assert float(loss.detach()) == 0 and not hidden.grad.any() and not weight.grad.any()
+def test_gradient_in_bf16_is_the_rounded_one_also_where_the_model_is_sure(by_rows: ModuleType) -> None:
+    logits = torch.randn(6, 50, generator=torch.Generator().manual_seed(0))
+    logits[0, 7] = 12.0  # p is 0.999: p - 1 after rounding p to bf16 would be 0 or a third too large
+    targets = torch.tensor([7, 1, 2, 3, 4, 5])[:, None]
+    rounded = logits.bfloat16()
+    losses, found = by_rows.target_gradient(rounded.clone(), targets, None)
+    exact = rounded.double().softmax(-1).scatter_add_(1, targets, -torch.ones(6, 1, dtype=torch.float64))
+    assert found.dtype == torch.bfloat16 and losses.dtype == torch.float32
+    torch.testing.assert_close(found.double(), exact, rtol=2**-8, atol=1e-9)
+    torch.testing.assert_close(
+        losses[:, 0], F.cross_entropy(rounded.float(), targets[:, 0], reduction="none")
+    )
 
 
 @pytest.mark.parametrize("window", [None, 5])
