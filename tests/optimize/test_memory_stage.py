@@ -18,7 +18,9 @@ from autotune.analyze.watch import OBSERVE, JobStart, WatchOptions, watch
 from autotune.apply.job import materialise
 from autotune.apply.plan import Choice, build_plan
 from autotune.optimize.journal import Journal
-from autotune.optimize.memory_measure import Measurement, Peaks
+from autotune.optimize.memory_group import asked_micro_batch, group_of
+from autotune.optimize.memory_measure import Limit, Measurement, Peaks
+from autotune.optimize.memory_plan import Candidate
 from autotune.optimize.memory_stage import MemoryStage, Tools
 from autotune.optimize.options import LoopOptions
 from autotune.optimize.state import LoopState
@@ -29,15 +31,17 @@ from autotune.verify.arm import VerifyOptions
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "checkpointed_loop.py"
 WORDS = ("--accumulation", "2", "--batch-size", "8", "--pointwise", "10")
+TRAINER = SCRIPT.with_name("checkpointed_trainer.py")
 MIB = 2**20
 
 
 class Bench:
     """A watched job with its state; its changes are really made, comparisons answer as they are told."""
 
-    def __init__(self, run: Path, style: str, words: tuple[str, ...] = WORDS) -> None:
+    def __init__(self, run: Path, style: str) -> None:
         self.run = run
-        job = JobStart(command=(sys.executable, str(SCRIPT), "--style", style, *words), cwd=SCRIPT.parent)
+        words = (str(TRAINER),) if style == "trainer" else (str(SCRIPT), "--style", style, *WORDS)
+        job = JobStart(command=(sys.executable, *words), cwd=SCRIPT.parent)
         options = WatchOptions(steps=5, warmup_steps=2, echo=False)
         self.observation = watch(job, run / "launches" / OBSERVE, options)
         self.diagnosis = diagnose_launch(run, OBSERVE, RuleSources()).diagnosis
@@ -238,6 +242,7 @@ def test_the_choice_leaves_the_plan_out(bench: Bench) -> None:
         pytest.param("wrapper", marks=pytest.mark.full),  # FSDP2 on one gloo rank
         pytest.param("transformers", marks=pytest.mark.full),
         pytest.param("reentrant", marks=pytest.mark.full),
+        pytest.param("trainer", marks=pytest.mark.full),
     ],
 )
 def test_a_real_search_measures_plans_edits_and_tries_the_longest_batch(tmp_path: Path, style: str) -> None:
@@ -258,7 +263,28 @@ def test_a_real_search_measures_plans_edits_and_tries_the_longest_batch(tmp_path
         subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=True, timeout=200).stdout
         for words, cwd in (([*command], base.cwd), ([*made.observation.command], made.observation.cwd))
     ]
-    assert losses[0] == losses[1] and losses[0].count("loss ") == 64
+    assert losses[0] == losses[1] and losses[0].count("loss ") == (40 if style == "trainer" else 64)
+
+
+@pytest.mark.job
+@pytest.mark.full
+def test_a_trainer_gets_larger_micro_batches_and_as_much_less_accumulation(tmp_path: Path) -> None:
+    made = Bench(tmp_path, "trainer")
+    stage, state = made.stage(4.0), made.state()
+    assert asked_micro_batch(made.observation) == 4
+    peaks = Peaks(300 * MIB, 250 * MIB, 6, MIB, 2, 56)
+    plan = Candidate(checkpointed=0, times=2, peak_bytes=400 * MIB, saved_frac=0.3)
+    group = group_of(state, made.options, peaks, Limit(4096 * MIB, "test"), plan)
+    assert group.rules == ["memory/joint-checkpointing", "memory/joint-micro-batch"]
+    assert group.parity == "token-exact"
+    job = made._patch(state, group)
+    (source,) = [Path(file.shadow).read_text() for file in job.files if file.kind == "source"]
+    for wanted in (
+        "per_device_train_batch_size=8", "gradient_accumulation_steps=1", "gradient_checkpointing=False",
+    ):  # fmt: skip
+        assert wanted in source
+    fits, peak = stage._fits(state, group, job, plan, peaks, 4096 * MIB)
+    assert fits and peak is not None and peak > 100 * MIB  # also: a step has one micro-batch now
 
 
 @pytest.mark.job
