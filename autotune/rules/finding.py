@@ -50,8 +50,7 @@ class Context:
 def make_context(
     sheet: FactSheet, catalogue: Catalogue, tables: Mapping[str, object], sites: Sequence[Site]
 ) -> Context:
-    groups = dict.fromkeys(name.split(".", 1)[0] for name in catalogue)
-    return Context(sheet, operands(sheet), catalogue, groups, tables, sites)
+    return Context(sheet, operands(sheet), catalogue, templates.groups_of(catalogue), tables, sites)
 
 
 def operands(sheet: FactSheet) -> dict[str, Operand]:

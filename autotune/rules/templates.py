@@ -191,7 +191,7 @@ def _check_tree(tree: nodes.Template, text: str, catalogue: Catalogue) -> tuple[
     flaws: dict[Flaw, None] = {}
     facts: list[str] = []
     environment = _environment()
-    groups = dict.fromkeys(name.split(".", 1)[0] for name in catalogue)
+    groups = groups_of(catalogue)
     read: dict[str, int] = {}  # name -> line
     declared = {"tables", "loop"}
     parts: list[nodes.Getattr | nodes.Getitem] = []
@@ -239,6 +239,16 @@ def _check_tree(tree: nodes.Template, text: str, catalogue: Catalogue) -> tuple[
         if name not in groups and name not in declared:
             flaw(line, name, f"unknown name '{name}' in the template{did_you_mean(name, groups)}")
     return facts, sorted(flaws, key=lambda found: found.offset)
+
+
+_groups: list[tuple[Catalogue, dict[str, None]]] = []  # of the catalogue that was asked for last
+
+
+def groups_of(catalogue: Catalogue) -> dict[str, None]:
+    """The first parts of the facts' names."""
+    if not _groups or _groups[0][0] is not catalogue:
+        _groups[:] = [(catalogue, dict.fromkeys(name.split(".", 1)[0] for name in catalogue))]
+    return _groups[0][1]
 
 
 def _loops(node: nodes.Node) -> int:

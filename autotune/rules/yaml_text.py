@@ -166,6 +166,7 @@ class _Builder:
     def __init__(self, source: SourceFile) -> None:
         self.source = source
         self.seen: set[int] = set()
+        self.plain = "\\" not in source.text and not _FORBIDDEN.search(source.text)
 
     def fault(self, node: yaml.Node, message: str) -> None:
         mark = node.start_mark
@@ -199,6 +200,8 @@ class _Builder:
         return result
 
     def visible(self, node: yaml.ScalarNode) -> None:
+        if self.plain:
+            return
         odd = _FORBIDDEN.search(node.value) or ("\r" in node.value and re.search("\r", node.value))
         if odd:
             self.fault(node, _invisible(odd[0]))
