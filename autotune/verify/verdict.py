@@ -143,6 +143,7 @@ def conclude(session: Session) -> Verdict:
         outcome = "out-of-memory-risk"
     tried = any(trial.purpose == "timing" for trial in session.trials)
     timed = session.settings.max_pairs > 0 and (tried or result.outcome == "equal" or not asked)
+    settled = outcome != "no-steady-state"  # blocks before it may have been complete: no number is taken
     spread = stats.interval(measured.pairs(names[0], names[-1]))
     floor = spread.half_width if session.settings.self_check and spread and spread.pairs > 1 else None
     return Verdict(
@@ -150,8 +151,8 @@ def conclude(session: Session) -> Verdict:
         sentence=short or ""
         if outcome == "out-of-memory-risk"
         else _sentence(outcome, failure, session.live, result, lead.sentence, timed=timed),
-        ratio=lead.ratio,
-        interval=lead.interval,
+        ratio=lead.ratio if settled else None,
+        interval=lead.interval if settled else None,
         unit=lead.unit,
         unit_reason=lead.unit_reason,
         pairs=lead.pairs,

@@ -59,10 +59,9 @@ def test_another_learning_rate_is_caught_before_timing(shared: Path) -> None:
 @pytest.mark.full
 def test_a_job_that_slows_down_has_no_steady_state(tmp_path: Path) -> None:
     """Nothing is claimed from its steps, however different the arms are; it was started twice to be sure."""
-    slower = ("--slower-each-step-ms", "5")
-    verdict = compare(
-        tmp_path, arm("baseline", *slower, "--sleep-ms", "60"), arm("patched", *slower), tier=None
-    )
+    slower = ("--slower-each-step-ms", "15")
+    arms = arm("baseline", *slower, "--sleep-ms", "30"), arm("patched", *slower)
+    verdict = compare(tmp_path, *arms, tier=None)
     assert verdict.outcome == "no-steady-state" and verdict.ratio is None, verdict.sentence
     assert "still getting longer" in verdict.sentence
     assert [trial.attempt for trial in verdict.trials] == [1, 2]
