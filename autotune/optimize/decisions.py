@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from autotune.records.findings import Diagnosis, Finding, Fix
 
+BY_HAND = "by hand"
+LEAST = 1.01  # times as fast at most: less is not worth a decision
+
 
 def for_a_person(diagnosis: Diagnosis, kept: Collection[str], dropped: Collection[str]) -> list[str]:
     """One line for each finding of the job, as it is now, whose ways all ask for a decision.
@@ -23,7 +26,10 @@ def for_a_person(diagnosis: Diagnosis, kept: Collection[str], dropped: Collectio
             continue
         fix, why = ways[0]
         bound = finding.gain.ratio_upper
-        most = f", at most {bound:.2f}x" if bound is not None and bound > 1 else ""
+        worth = bound is not None and bound >= LEAST
+        if why == BY_HAND and not worth:
+            continue  # a hint, no decision: the diagnosis holds it
+        most = f", at most {bound:.2f}x" if worth else ""
         lines.append(f"{finding.title}: {fix.title} ({finding.rule}; {why}{most})")
     return lines
 
@@ -35,5 +41,5 @@ def _decision(finding: Finding, fix: Fix) -> str:
     if fix.applicability == "review":
         return "needs your review; --unsafe takes it"
     if fix.applicability == "advice" or not fix.steps:
-        return "by hand"
+        return BY_HAND
     return ""

@@ -62,6 +62,7 @@ def test_only_what_asks_for_a_person_is_left_to_one() -> None:
         finding("optimizer/state-memory", tier="statistical", bound=None),
         finding("optimizer/not-fused"),
         finding("attention/eager", "advice"),
+        finding("run/unsteady", "advice", bound=None),
     )
     lines = for_a_person(found, kept={"attention/eager"}, dropped=set())
     assert len(lines) == 3 and "at most 1.50x" in lines[0] and "by hand" in lines[0]
