@@ -88,6 +88,8 @@ def _healthy(facts: FactSheet, small: int, undecided: list[Undecided], passed: l
         sentence += f", {100 * mfu:.0f} % of the device's peak is reached"
     elif isinstance(busy, float):
         sentence += f", the GPU is busy {100 * busy:.0f} % of the step"
+    else:
+        sentence += "; how near the step is to the device's limit is not known"
     if small:
         sentence += f"; {small} finding{'s' if small > 1 else ''} worth less than 3 %"
     if undecided:
