@@ -389,7 +389,8 @@ class OptimizeLoop:
             return f"the job is within {1 - NEAR:.0%} of its own roofline"
         if not state.kept and not state.dropped and not plan.groups:
             count = len(state.diagnosis.undecided)
-            return "nothing to do" + (f", as far as can be told: {count} checks are undecided" if count else "")
+            unsure = f", as far as can be told: {count} checks are undecided" if count else ""
+            return f"nothing to do{unsure}"
         return f"nothing admissible is left that could gain {least:.0f} %"
 
     def _write(self, state: LoopState, how: str, reason: str) -> Ladder:

@@ -49,7 +49,7 @@ class Dropped(Record):
 class Conventional(Record):
     """The usual optimisations of a training job: what the unchanged one had, and what lies beyond them."""
 
-    had: list[str] = Field(default_factory=list)
+    had: list[str] = Field(default_factory=list)  # or would gain nothing by
     given: list[str] = Field(default_factory=list)  # by kept changes
     lacking: list[str] = Field(default_factory=list)  # and not mended here
     unknown: list[str] = Field(default_factory=list)

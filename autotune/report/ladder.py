@@ -86,9 +86,10 @@ def beyond_the_usual(ladder: Ladder) -> list[str]:
     else:
         lacking = f"without {', '.join(usual.lacking)}" if usual.lacking else "usual changes came with others"
         lines += wrap(f"beside a conventionally tuned job: unknown, {lacking}", 2)
-    for words, names in (("had already", usual.had), ("got here", usual.given), ("not known", usual.unknown)):
+    told = {"nothing left to gain by": usual.had, "brought here": usual.given, "not known": usual.unknown}
+    for words, names in told.items():
         if names:
-            lines += wrap(f"  usual optimisations {words}: {', '.join(names)}", 4)
+            lines += wrap(f"  usual optimisations, {words}: {', '.join(names)}", 4)
     return ["", *lines] if lines else []
 
 
