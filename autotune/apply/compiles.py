@@ -16,6 +16,10 @@ def compiled_part(context: ScriptContext) -> tuple[Literal["blocks", "parts", "n
     choice = context.memory.compile
     if choice != "auto":
         return choice, "as asked for"
+    if context.precision.float8:
+        return "blocks", "float8 needs it"
+    if context.model.liger_layers:
+        return "never", "Liger's layers are fused already"
     config = context.model.config or {}
     family = str(context.model.family or config.get("model_type") or "").removesuffix("_text")
     if family in WHOLE_BLOCKS:

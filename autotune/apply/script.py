@@ -73,10 +73,10 @@ def template_values(context: ScriptContext) -> dict[str, Any]:
             hint="set optimizer.max_steps",
             code="script-incomplete",
         )
-    if context.precision.float8 and compiled_part(context)[0] == "never":
+    if context.precision.float8 and compiled_part(context)[0] != "blocks":
         raise InputError(
-            "float8 is slower than bfloat16 without compilation",
-            hint="set memory.compile",
+            "float8 is slower than bfloat16 unless blocks are compiled",
+            hint="set memory.compile to blocks",
             code="script-incomplete",
         )
     if data.kind != "tokens" and not (model.tokenizer or model.path):

@@ -246,6 +246,8 @@ def test_blocks_are_compiled_where_the_family_is_known_to_have_no_graph_breaks()
     assert line(model=known).startswith("Compiled on a GPU: blocks and loss (qwen3 blocks compile without")
     other = ModelContext(path="/models/m", family="qwen3_5_text")
     assert line(model=other).startswith("Compiled on a GPU: norms, MLPs and loss (not known whether qwen3_5 ")
+    fused = ModelContext(path="/models/m", family="qwen3", liger_layers=True)
+    assert line(model=fused) == ""
     never = MemoryContext(compile="never")
     assert line(model=known, memory=never) == ""
     assert "torch.compil" not in render_script(context(model=known, memory=never), TEMPLATES)
