@@ -17,7 +17,7 @@ from autotune.rules.model import Rule
 from autotune.rules.parse import Catalogue
 from autotune.rules.partial import Gap
 from autotune.rules.problems import Problem
-from autotune.rules.steps import ALLOWED_ACTIONS, AtSite
+from autotune.rules.steps import ALLOWED_ACTIONS, AtSite, SetCount
 from autotune.rules.yaml_text import SourceFile, read_yaml
 
 _ANCHORS = ("^", "\\A", "\\b", "(^|", "(?:^|", "(?<!", "\\.")
@@ -110,11 +110,15 @@ def _check_fixes(rule: Rule, source: SourceFile) -> list[Problem]:
             if actions is not None and step.action not in actions:
                 message = f"{step.action} does not belong to the surface {fix.surface} ({', '.join(actions)})"
                 problems.append(source.at(("fix", i, "steps", j, "action"), message))
-            if isinstance(step, AtSite):
+            if isinstance(step, AtSite | SetCount):
                 for k, pattern in enumerate(step.callees):
                     fault = pattern_fault(pattern)
                     if fault:
                         problems.append(source.at(("fix", i, "steps", j, "callees", k), fault))
+            if isinstance(step, SetCount) and step.names:
+                fault = pattern_fault(f"^({step.names})$")
+                if fault:
+                    problems.append(source.at(("fix", i, "steps", j, "names"), fault))
     return problems
 
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from autotune.cli.main import run
 from autotune.facts.catalogue import catalogue as fact_catalogue
+from autotune.records.sites import SiteKind
+from autotune.rules.meaning import PLACEHOLDERS
+from autotune.rules.steps import STEPS
+from autotune.rules.templates import check
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def tutorial_rule() -> str:
     text = (DOCS / "writing-rules.md").read_text()
-    return next(block for block in re.findall(r"```yaml\n(.*?)```", text, re.S) if block.startswith("id: "))
+    blocks: list[str] = re.findall(r"```yaml\n(.*?)```", text, re.S)
+    return next(block for block in blocks if block.startswith("id: "))
 
 
 def test_the_tutorial_rule_lints_and_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,3 +78,17 @@ def test_a_pack_without_examples_does_not_pass(tmp_path: Path, capsys: pytest.Ca
 def test_explaining_an_unknown_rule_suggests_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["rules", "explain", "attention/eger"]) == 2
     assert "did you mean 'attention/eager'?" in capsys.readouterr().err
+
+
+def test_the_page_names_what_there_is() -> None:
+    page = (DOCS / "writing-rules.md").read_text()
+    fixes = page.partition("## Fixes")[2].partition("## Texts")[0]
+    actions = {get_args(step.model_fields["action"].annotation)[0] for step in STEPS}
+    assert [action for action in actions if f"`{action}`" not in fixes] == []
+    kinds = re.findall(
+        r"`(\w+)`", fixes.partition("The kinds are ")[2].partition("`autotune rules schema`")[0]
+    )
+    assert len(kinds) >= 20 and set(kinds) - {"print"} <= set(get_args(SiteKind))
+    assert [word for word in PLACEHOLDERS if f"`{{{word}}}`" not in fixes] == []
+    filters = re.findall(r"`(\w+)`", page.partition("Filters:")[2].partition("and a few")[0])
+    assert [name for name in filters if check(f"{{{{ run.step_ms | {name} }}}}", fact_catalogue())[1]] == []
