@@ -13,11 +13,11 @@ _GIB = 1024.0**3
 def no_plan(sheet: SheetBuilder) -> None:
     """What a plan could not change in this job; the rest stays absent until a loop measures."""
     checkpointing = sheet.value("memory.checkpointing") is not False
-    if not checkpointing:
-        for fact in ("memory.plan_checkpointed_layers", "memory.block_gib"):
-            sheet.not_applicable(fact, "checkpointing is off")
     micro = sheet.number("data.accumulation_steps")
     accumulates = micro is None or micro >= 2
+    if not checkpointing and (not accumulates or sheet.value("run.has_gpu") is False):
+        for fact in ("memory.plan_checkpointed_layers", "memory.block_gib"):
+            sheet.not_applicable(fact, "checkpointing is off")
     if not accumulates:
         for fact in ("memory.micro_batch", "memory.plan_micro_batch", "memory.plan_accumulation"):
             sheet.not_applicable(fact, "one micro-batch is a step")
@@ -42,7 +42,8 @@ def planned(
     """
     sheet = SheetBuilder()
     if checkpointed is not None:
-        sheet.put("memory.checkpointed_layers", layers, _MEASURED)
+        if layers:
+            sheet.put("memory.checkpointed_layers", layers, _MEASURED)
         sheet.put("memory.plan_checkpointed_layers", checkpointed, _PLANNED)
     if block_bytes is not None:
         sheet.put("memory.block_gib", block_bytes / _GIB, _MEASURED)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from autotune.rules.compile import LoadedRule
 
 CHECKPOINTING, MICRO_BATCH = "memory/joint-checkpointing", "memory/joint-micro-batch"
+SWITCH_ON = "memory/joint-checkpointing-on"
 GATHERED, OFFLOAD = "comm/reshard-after-forward", "memory/offload-unneeded"
 
 
@@ -41,14 +42,14 @@ def group_of(
     sheet = planned(
         state.diagnosis.facts,
         layers=peaks.blocks,
-        checkpointed=candidate.checkpointed if peaks.blocks else None,
+        checkpointed=candidate.checkpointed if peaks.blocks or candidate.switch_on else None,
         micro_batch=asked_micro_batch(state.observation),
         times=candidate.times,
         accumulation=peaks.micro_batches,
         peak_frac=candidate.peak_bytes / limit.bytes,
-        block_bytes=peaks.block_bytes,
+        block_bytes=peaks.layer_bytes if candidate.switch_on else peaks.block_bytes,
     )
-    own = [rule for rule in wanted if rule in (CHECKPOINTING, MICRO_BATCH)]
+    own = [rule for rule in wanted if rule in (CHECKPOINTING, MICRO_BATCH, SWITCH_ON)]
     matched = match(
         [loaded for loaded in _loaded(options) if loaded.id in own],
         sheet,
@@ -85,6 +86,7 @@ def group_of(
 
 def _rules_of(candidate: Candidate, peaks: Peaks) -> list[str]:
     wanted = [CHECKPOINTING] if candidate.checkpointed < peaks.blocks else []
+    wanted += [SWITCH_ON] if candidate.switch_on else []
     wanted += [MICRO_BATCH] if candidate.times > 1 else []
     wanted += [GATHERED] if candidate.keep_gathered else []
     return wanted + ([OFFLOAD] if candidate.onload else [])

@@ -39,6 +39,8 @@ class Peaks:
     block_bytes: int | None
     micro_batches: int
     longest_tokens: int | None  # None: the longest examples could not be put first
+    layers: int = 0  # of a model that checkpoints nothing
+    layer_bytes: int | None = None
 
     def now(self, limit: Limit, **more: int | None) -> MemoryNow:
         """The input of a search; `more`: gather_bytes and onload_bytes."""
@@ -49,6 +51,8 @@ class Peaks:
             micro_batches=self.micro_batches,
             blocks=self.blocks,
             block_bytes=self.block_bytes,
+            layers=self.layers,
+            layer_bytes=self.layer_bytes,
             **more,
         )
 
@@ -102,6 +106,8 @@ def peaks_of(observation: Observation, tokens: int | None = None) -> Peaks | Non
         max(kept) if len(kept) == len(ranks) else None,
         worst.micro_batches,
         tokens,
+        worst.layers,
+        worst.layer_bytes,
     )
 
 
@@ -119,6 +125,9 @@ def _of_rank(rank: RankObservation, tokens: int | None) -> Peaks | None:
         _block_bytes(steps, peak),
         max(step.micro_batches for step in plain),
         tokens,
+        max((step.layers or 0 for step in steps), default=0),
+        # a larger figure would promise room that checkpointing does not make
+        min((step.layer_bytes for step in steps if step.layer_bytes is not None), default=None),
     )
 
 

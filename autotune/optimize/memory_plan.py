@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 MARGIN_FRAC = 0.10  # stays free: fragments, workspaces, the device's own context
 FULL_RECOMPUTE_FRAC = 1 / 3  # of a step at most: forward, forward again, and a backward no shorter
+LEAST_RECOMPUTE_FRAC = 0.2  # of the time at work: what checkpointing all layers costs at least
 _STEPS_DOWN = (
     1.0,
     0.75,
@@ -31,6 +32,8 @@ class MemoryNow:
     micro_batches: int  # of a step
     blocks: int = 0  # checkpointed ones
     block_bytes: int | None = None  # what one keeps without checkpointing; None: not measured
+    layers: int = 0  # where nothing is checkpointed: those that could be
+    layer_bytes: int | None = None  # what one of them keeps
     gather_bytes: int | None = None  # parameters kept gathered after the forward; None: no such choice
     onload_bytes: int | None = None  # what offloading keeps in host memory; None: nothing is offloaded
 
@@ -56,6 +59,7 @@ class Candidate:
 
     checkpointed: int
     times: int = 1
+    switch_on: bool = False  # checkpointing is off now
     keep_gathered: bool = False
     onload: bool = False
     peak_bytes: int  # predicted, with the longest batch
@@ -69,7 +73,9 @@ class Candidate:
     def words(self, blocks: int) -> str:
         """What the plan does, for the journal."""
         parts = []
-        if self.checkpointed < blocks:
+        if self.switch_on:
+            parts.append(f"all {self.checkpointed} layers checkpointed")
+        elif self.checkpointed < blocks:
             kept = f"{self.checkpointed} of {blocks} blocks checkpointed"
             parts.append(kept if self.checkpointed else "no block checkpointed")
         if self.times > 1:
@@ -99,13 +105,14 @@ def search(now: MemoryNow, costs: Costs) -> Search:
                     if plain or times > 1 or gathered or onload:
                         candidate = _candidate(now, costs, plain, times, gathered, onload)
                         found[plain, times, gathered, onload] = candidate
+    more = [plan for times in _divisors(now.micro_batches) if (plan := _switched_on(now, costs, times))]
     known_idle = costs.idle_frac is not None or costs.exposed_frac is not None
 
     def rank(plan: Candidate) -> tuple[float, int, int]:
         # A larger micro-batch pays where the device waits; where nobody knows, the smaller change goes first.
         return -(plan.saved_frac or 0.0), -plan.times if known_idle else plan.times, plan.checkpointed
 
-    return Search(tuple(sorted(found.values(), key=rank)), tuple(_notes(now)))
+    return Search(tuple(sorted([*found.values(), *more], key=rank)), tuple(_notes(now)))
 
 
 def predicted_peak(
@@ -153,6 +160,30 @@ def _candidate(
         onload=onload,
         peak_bytes=predicted_peak(now, plain, times, gathered, onload),
         saved_frac=min(_MOST_SAVED, sum(known)) if bounded else None,
+    )
+
+
+def _switched_on(now: MemoryNow, costs: Costs, times: int) -> Candidate | None:
+    """Checkpointing for the sake of a larger micro-batch: only where that does not fit without it.
+
+    It pays where the idle time that may vanish outweighs what the recomputed forwards cost at least.
+    """
+    if times < 2 or now.blocks or now.layers < 2 or not now.layer_bytes or costs.idle_frac is None:
+        return None
+    if predicted_peak(now, 0, times) <= now.budget_bytes:
+        return None
+    moving = max(0, now.peak_bytes - now.resting_bytes)
+    freed = min(moving, (now.layers - 1) * now.layer_bytes)  # one layer at a time is there for its backward
+    peak = now.resting_bytes + times * (moving - freed)
+    saved = costs.idle_frac - LEAST_RECOMPUTE_FRAC * (1.0 - costs.idle_frac)
+    if peak > now.budget_bytes or saved <= 0.0:
+        return None
+    return Candidate(
+        checkpointed=now.layers,
+        times=times,
+        switch_on=True,
+        peak_bytes=peak,
+        saved_frac=min(_MOST_SAVED, saved),
     )
 
 

@@ -18,6 +18,7 @@ from autotune.optimize.memory_group import (
     GATHERED,
     MICRO_BATCH,
     OFFLOAD,
+    SWITCH_ON,
     PlanRefusedError,
     asked_micro_batch,
     group_of,
@@ -209,7 +210,7 @@ class MemoryStage:
                 self._due = True  # what is left of the headroom may take a larger micro-batch
                 return ""
             self._tools.drop(state, group, verdict.sentence, True)
-            without |= {MICRO_BATCH} if MICRO_BATCH in group.rules else set(group.rules)
+            without |= {MICRO_BATCH, SWITCH_ON} if MICRO_BATCH in group.rules else set(group.rules)
         return ""
 
     def _fits(

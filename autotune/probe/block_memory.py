@@ -3,7 +3,7 @@
 Only in launches made for that. `settings.memory_probe` says for every step how many checkpointed blocks at
 the front of each forward run without checkpointing; the others, losses and gradients stay as they are. Every
 step's largest and resting memory are reported, and what autograd kept of the blocks that ran plainly (without
-parameters and the blocks' inputs, each storage once).
+parameters and the blocks' inputs, each storage once). Where nothing is checkpointed, of one layer.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _most_calls = 0
 _depth = 0
 _kept: list[int] = []  # bytes of each block that ran plainly in the running step
 _host_resets = True
+_layers = 0  # equal layers of a model that checkpoints nothing
 
 
 def install(module: Any) -> None:
@@ -159,12 +160,53 @@ def step_ended(index: int, micro_batches: int) -> None:
         "micro_batches": micro_batches,
         **_memory(),
     }
-    if _kept:
+    if _kept and _most_calls:
         found["kept_bytes"] = max(_kept)
+    elif _kept:
+        found.update(layers=_layers, layer_bytes=max(_kept))
     core.emit("memory_step", found, urgent=True)
     _kept.clear()
+    if index == 1 and not _most_calls:
+        _watch_a_layer()
     _most_calls = 0
     _reset()
+
+
+def _watch_a_layer() -> None:
+    """Nothing is checkpointed: count what autograd keeps of the first of the model's equal layers."""
+    global _layers
+    from . import models
+
+    root = models.root()
+    parts = list(root.modules()) if root is not None else []
+    if any(getattr(part, "_compiled_call_impl", None) or hasattr(part, "_orig_mod") for part in parts):
+        return  # a hook would make it compile again
+    lists = [part for part in parts if _is_list(part)]
+    if not lists:
+        return
+    layers = max(lists, key=lambda part: sum(p.numel() for p in part.parameters()))
+    _layers = len(layers)
+    running: list[Any] = []
+
+    def before(layer: Any, args: Any, kwargs: Any) -> None:
+        torch: Any = sys.modules["torch"]
+        if core.active and torch.is_grad_enabled() and not running:
+            running.append(_counting((args, kwargs)))
+            running[-1].__enter__()
+
+    def after(layer: Any, args: Any, kwargs: Any, output: Any) -> None:
+        if running:
+            running.pop().__exit__(None, None, None)
+
+    layers[0].register_forward_pre_hook(before, with_kwargs=True)
+    layers[0].register_forward_hook(after, with_kwargs=True, always_call=True)
+
+
+def _is_list(part: Any) -> bool:
+    """A list of two or more layers of one class."""
+    torch: Any = sys.modules["torch"]
+    kinds = {type(layer) for layer in part} if isinstance(part, torch.nn.ModuleList) else set()
+    return len(kinds) == 1 and len(part) > 1
 
 
 def _device() -> Any:

@@ -67,6 +67,27 @@ def test_an_odd_number_of_micro_batches_is_divided_exactly() -> None:
     assert {c.times for c in search(now(micro_batches=7, peak_bytes=41 * GIB), Costs()).candidates} == {1, 7}
 
 
+def test_checkpointing_is_switched_on_for_a_larger_micro_batch_only() -> None:
+    """40 at rest, 30 of activations, 24 layers keep 1.2 of it each: twice the micro-batch fits without."""
+    off = {
+        "peak_bytes": 70 * GIB,
+        "blocks": 0,
+        "block_bytes": None,
+        "layers": 24,
+        "layer_bytes": int(1.2 * GIB),
+    }
+    found = [c for c in search(now(**off), Costs(idle_frac=0.5)).candidates if c.switch_on]
+    assert {c.times for c in found} == {2, 4} and {c.checkpointed for c in found} == {24}
+    twice = next(c for c in found if c.times == 2)
+    assert twice.peak_bytes / GIB == pytest.approx(40 + 2 * (30 - 23 * 1.2), abs=0.01)
+    assert twice.saved_frac == pytest.approx(0.5 - 0.2 * 0.5)
+    assert twice.words(0).startswith("all 24 layers checkpointed; micro-batches 2 times as large")
+    for costs in (Costs(idle_frac=0.1), Costs()):  # a busy device would only compute more
+        assert not [c for c in search(now(**off), costs).candidates if c.switch_on]
+    roomy = now(**{**off, "peak_bytes": 45 * GIB})  # 4 x 5 + 40 fits as it is
+    assert not [c for c in search(roomy, Costs(idle_frac=0.5)).candidates if c.switch_on]
+
+
 def test_what_is_not_measured_is_not_guessed() -> None:
     found = search(now(block_bytes=None), Costs(idle_frac=0.2))
     assert {c.checkpointed for c in found.candidates} == {32}

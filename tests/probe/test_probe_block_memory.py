@@ -58,7 +58,13 @@ def test_only_calls_of_checkpoint_itself_are_places_to_edit(tmp_path: Path, styl
 
 
 @pytest.mark.job
-def test_a_job_without_checkpointing_has_no_blocks(tmp_path: Path) -> None:
-    seen = run(tmp_path, "checkpointed_loop.py", "--style", "none", mode="timing", memory_probe=(0, 0, 1))
+def test_without_checkpointing_one_layer_tells_what_it_keeps(tmp_path: Path) -> None:
+    seen = run(
+        tmp_path, "checkpointed_loop.py", "--style", "none",
+        mode="timing", longest_first=True, memory_probe=(0, 0, 0),
+    )  # fmt: skip
+    assert faults(seen) == []
     steps = seen.rank.memory_steps
     assert [(step.blocks, step.plain_blocks, step.kept_bytes) for step in steps] == [(0, 0, None)] * 3
+    kept = ROWS * LONGEST * FLOAT * (WIDTH + 2 + 2 * 4 * WIDTH)
+    assert [(step.layers, step.layer_bytes) for step in steps] == [(None, None), *[(BLOCKS, kept)] * 2]
