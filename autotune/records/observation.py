@@ -205,6 +205,8 @@ class MemoryStep(Record):
     kept_bytes: int | None = None  # what autograd kept of the largest block that ran plainly
     peak_of_step: bool = True  # false: the host only knows the peak of the whole process
 
+    layers: int | None = None  # equal layers of a model that checkpoints nothing
+    layer_bytes: int | None = None  # what autograd kept of one of them
 
 class FlagsRecord(Record):
     """Switches that change speed."""
