@@ -181,7 +181,9 @@ class OptimizeLoop:
         return bool(loud & set(group.rules))
 
     def _at_roof(self, state: LoopState) -> bool:
-        share = roof_share(state.looked, first_rung(state.diagnosis).step_ms)
+        if state.roof is None or state.roof[0] != state.looked:  # a trace is read once
+            state.roof = state.looked, roof_share(state.looked, first_rung(state.diagnosis).step_ms)
+        share = state.roof[1]
         return share is not None and share >= NEAR
 
     def _over_budget(self, state: LoopState, batch: Sequence[PlanGroup]) -> str:

@@ -31,6 +31,7 @@ class LoopState:
     trials: int = 0
     rounds_kept: int = 0
     looked: Path = Path()  # folder of the profile the diagnosis is of
+    roof: tuple[Path, float | None] | None = None  # share of its roofline, of the profile in this folder
     original: Diagnosis | None = None  # of the unchanged job
     earlier_s: float = 0.0  # starts made before this loop was resumed
     started: float = field(default_factory=time.monotonic)
