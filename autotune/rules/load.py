@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from stat import S_ISREG
 
 from autotune.errors import InputError
 from autotune.rules.compile import LoadedRule, Reading, read_rule
@@ -17,6 +18,7 @@ from autotune.rules.problems import Problem, RuleFaults, did_you_mean
 from autotune.rules.yaml_text import SourceFile
 
 SUFFIXES = (".yaml", ".yml")
+_LARGEST = 1_000_000  # bytes
 
 
 @dataclass
@@ -157,6 +159,11 @@ def read_file(path: Path, folder: Path, *, catalogue: Catalogue, root: Path | No
     """One rule file, with the shims that it brings along."""
     shown = str(path.relative_to(root)) if root is not None and path.is_relative_to(root) else str(path)
     try:
+        found = path.stat()
+        if not S_ISREG(found.st_mode):  # a pipe or a device may have no end
+            return _unreadable(shown, folder, "this is no plain file")
+        if found.st_size > _LARGEST:
+            return _unreadable(shown, folder, f"the file is too large for a rule ({found.st_size:,} bytes)")
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         return _unreadable(shown, folder, f"the file is not UTF-8 text (byte {error.start})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -218,6 +219,9 @@ def test_odd_files_of_a_pack_are_told_and_hide_nothing(
     folder = pack({"data/one.yaml": GOOD.replace("0.1", "nothing"), "data/a.yaml/b.txt": ""})
     (folder / "data" / "wide.yaml").write_bytes(GOOD.encode("utf-16"))
     (folder / "data" / "lost.yaml").symlink_to("nowhere")
+    os.mkfifo(folder / "data" / "pipe.yaml")
+    (folder / "data" / "zero.yaml").symlink_to("/dev/zero")
+    (folder / "data" / "self").symlink_to(".")
     (folder / "data" / "mark.yaml").write_bytes(b"\xef\xbb\xbf" + GOOD.replace("one", "mark").encode())
     (folder / "_tables").mkdir()
     (folder / "_tables" / "t.yaml").write_bytes(b"\xff")
@@ -228,6 +232,7 @@ def test_odd_files_of_a_pack_are_told_and_hide_nothing(
         "lost.yaml:1:1: error: the file cannot be read",
     ):
         assert part in out
+    assert out.count("error: this is no plain file") == 2
     assert "unknown fact 'nothing'" in out and "t.yaml:1:1: error: the file cannot" in out
     assert "mark.yaml" not in out.replace("the same condition", "")
 
