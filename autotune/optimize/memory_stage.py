@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from autotune.errors import AutotuneError
 from autotune.optimize.arms import arm_of
@@ -197,10 +197,13 @@ class MemoryStage:
             except AutotuneError as fault:
                 self._tools.drop(state, group, f"could not be applied: {fault}", False)
                 continue
-            fits, peak = self._fits(state, group, job, candidate, peaks, now.budget_bytes)
-            if not fits:
+            outcome, peak = self._try_longest(state, group, job, candidate, peaks, now.budget_bytes)
+            if outcome == "too large":
                 short = peak if peak is not None else limit.bytes
                 error = max(error, short / candidate.peak_bytes)
+                continue
+            if outcome == "wrong":
+                without |= {MICRO_BATCH, SWITCH_ON} if MICRO_BATCH in group.rules else set(group.rules)
                 continue
             tried += 1
             verdict = self._tools.compare(state, group, job)
@@ -213,7 +216,7 @@ class MemoryStage:
             without |= {MICRO_BATCH, SWITCH_ON} if MICRO_BATCH in group.rules else set(group.rules)
         return ""
 
-    def _fits(
+    def _try_longest(
         self,
         state: LoopState,
         group: PlanGroup,
@@ -221,24 +224,24 @@ class MemoryStage:
         candidate: Candidate,
         before: Peaks,
         budget: int,
-    ) -> tuple[bool, int | None]:
-        """Try the longest batch before anything is timed; (whether the plan stays, its measured peak)."""
+    ) -> tuple[Literal["fits", "too large", "wrong"], int | None]:
+        """Start the plan on the longest batch before anything is timed; what came of it, and the peak."""
         found = self._start(state, group.id, job, False, before.micro_batches // candidate.times)
         predicted = f"predicted {_gib(candidate.peak_bytes)}"
         if found.peaks is None:
             why = "runs out of memory on the longest batch" if found.out_of_memory else found.reason
             self._tools.drop(state, group, f"{why} ({predicted})", False)
-            return False, None
+            return ("too large" if found.out_of_memory else "wrong"), None
         peak = found.peaks.peak_bytes
         wanted = max(1, before.micro_batches // candidate.times)
         if found.peaks.micro_batches != wanted:
             what = f"a step has {found.peaks.micro_batches} micro-batches instead of {wanted}"
             self._tools.drop(state, group, f"the edit does not do what it should: {what}", False)
-            return False, peak
+            return "wrong", peak
         if peak > budget:
             why = f"the longest batch takes {_gib(peak)} of at most {_gib(budget)} ({predicted})"
             self._tools.drop(state, group, why, False)
-            return False, peak
+            return "too large", peak
         self._say(
             "memory",
             f"It fits ({candidate.words(before.blocks)}): {predicted}, measured {_gib(peak)}, longest batch.",
@@ -246,7 +249,7 @@ class MemoryStage:
             predicted_bytes=candidate.peak_bytes,
             peak_bytes=peak,
         )
-        return True, peak
+        return "fits", peak
 
     def _start(
         self, state: LoopState, name: str, job: PatchedJob, blocks: bool, micro_batches: int = 0

@@ -175,6 +175,13 @@ def test_a_plan_that_does_not_fit_makes_way_for_a_smaller_one(bench: Bench) -> N
 
 
 @pytest.mark.job
+def test_an_edit_that_crashes_is_not_taken_for_a_plan_too_large(bench: Bench) -> None:
+    crashed = Measurement(None, False, "the job failed on rank 0 after 0 steps")
+    searched(bench, 1000, {"as it is": [seen(325)], "changed": [crashed, seen(330)]})
+    assert bench.compared == [] and len(bench.dropped) == 1 and "the job failed" in bench.dropped[0]
+
+
+@pytest.mark.job
 def test_nothing_is_planned_beyond_the_limit_or_without_a_measurement(bench: Bench) -> None:
     searched(bench, 350, {"as it is": [seen(325)], "changed": [seen(325)]})
     assert bench.compared == [] and any("there is no headroom" in line for line in bench.said)
@@ -283,8 +290,8 @@ def test_a_trainer_gets_larger_micro_batches_and_as_much_less_accumulation(tmp_p
         "per_device_train_batch_size=8", "gradient_accumulation_steps=1", "gradient_checkpointing=False",
     ):  # fmt: skip
         assert wanted in source
-    fits, peak = stage._fits(state, group, job, plan, peaks, 4096 * MIB)
-    assert fits and peak is not None and peak > 100 * MIB  # also: a step has one micro-batch now
+    outcome, peak = stage._try_longest(state, group, job, plan, peaks, 4096 * MIB)
+    assert outcome == "fits" and peak is not None and peak > 100 * MIB  # also: a step has one micro-batch now
 
 
 @pytest.mark.job
