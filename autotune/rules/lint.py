@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.rules.compile import LoadedRule
+from autotune.rules.examples import example_sheet
+from autotune.rules.finding import operands
 from autotune.rules.load import RuleSet, collect_rules
 from autotune.rules.model import Rule
 from autotune.rules.parse import Catalogue
@@ -55,6 +57,9 @@ def lint(
     for reading in mine:
         if reading.rule is not None:
             problems += check_quality(reading.rule, reading.source, reading.broken)
+    for loaded in rules.rules:
+        if loaded.pack in judged:
+            problems += _unshown_exceptions(loaded)
     problems += _twins(rules.rules)
     for folder in dirs:
         problems += check_tables(folder, root)
@@ -95,6 +100,19 @@ def check_quality(rule: Rule, source: SourceFile, broken: Collection[str] = froz
         if name in names[:index] and not isinstance(name, Gap):
             problems.append(source.at(("examples", index, "name"), f"two examples are named '{name}'"))
     problems += _check_fixes(rule, source)
+    return problems
+
+
+def _unshown_exceptions(loaded: LoadedRule) -> list[Problem]:
+    """Lines of `none` and `unless` that no example shows at work."""
+    silent = [operands(example_sheet(e)) for e in loaded.rule.examples if e.expect == "no-match"]
+    problems = []
+    for key, nodes in (("none", loaded.none), ("unless", loaded.unless)):
+        for index, node in enumerate(nodes):
+            if not any(node.truth(facts) is True for facts in silent):
+                message = "no 'no-match' example shows this exception"
+                place = loaded.source.at(("when", key, index), message)
+                problems.append(loaded.source.problem(place.line, place.column, message, warning=True))
     return problems
 
 
@@ -167,6 +185,8 @@ def check_tables(folder: Path, root: Path | None = None) -> list[Problem]:
     """Tables of a pack parse, and their kernel patterns are no bare substrings."""
     problems: list[Problem] = []
     for path in sorted((folder / "_tables").glob("*.yaml")):
+        if not path.is_file():
+            continue  # a pipe may have no end
         shown = str(path.relative_to(root)) if root is not None and path.is_relative_to(root) else str(path)
         try:
             source = read_yaml(shown, path.read_text(encoding="utf-8-sig"))

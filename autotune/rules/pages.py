@@ -39,7 +39,7 @@ def _rule(loaded: LoadedRule) -> str:
     lines.append(f"- severity {rule.severity}, confidence {rule.confidence}")
     lines.append(f"- fix: {surfaces}" + (f"; parity {rule.parity}" if rule.parity else ""))
     lines.append("- decided on " + ", ".join(f"`{name}`" for name in facts))
-    silent = [e.name for e in rule.examples if e.expect == "no-match"]
+    silent = [_silence(e.name) for e in rule.examples if e.expect == "no-match"]
     if silent:
         lines.append("- silent when: " + "; ".join(silent))
     if rule.caution:
@@ -49,6 +49,12 @@ def _rule(loaded: LoadedRule) -> str:
     if rule.references:
         lines.append("- " + ", ".join(f"<{reference}>" for reference in rule.references))
     return "\n".join(lines) + "\n"
+
+
+def _silence(example: str) -> str:
+    """The name of an example as what it shows; a condition as code."""
+    condition = example.removeprefix("silent when ")
+    return f"`{condition}`" if condition != example else example
 
 
 def condition_nodes(loaded: LoadedRule) -> list[Node]:

@@ -65,6 +65,9 @@ examples:
   - name: it stays silent
     facts: {{{fact}: {_yaml(no)}}}
     expect: no-match
+  - name: nothing is trained
+    facts: {{{fact}: {_yaml(yes)}, run.is_training: false}}
+    expect: no-match
   - name: the fact is missing
     facts: {{}}
     expect: unknown

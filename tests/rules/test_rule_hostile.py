@@ -293,3 +293,12 @@ def test_of_a_watched_job_it_is_not_said_that_it_should_be_watched() -> None:
         "nothing: the watched job does not show it"
     ]
     assert WATCH_IT not in str(SheetBuilder().sheet(watched=True).get("model.layers").reason)
+
+
+def test_an_exception_without_an_example_is_told(pack: Pack) -> None:
+    text = GOOD.replace("evidence:", "  unless:\n    - run.out_of_memory\nevidence:")
+    report = lint([pack({"data/one.yaml": text})], catalogue=catalogue())
+    told = [(p.line, p.column, p.level) for p in report.problems if "shows this exception" in p.message]
+    assert told == [(9, 7, "warning")]
+    text += "  - {name: d, facts: {data.padding_frac: 0.5, run.out_of_memory: true}, expect: no-match}\n"
+    assert lint([pack({"data/one.yaml": text})], catalogue=catalogue()).problems == []
