@@ -1,13 +1,20 @@
-"""Run a rendered script as first_step.py does, and write what the compiler did beside the result."""
+"""Run a rendered script as first_step.py does, and write what the compiler did beside the result.
+
+BACKEND=aot_eager traces forward and backward, but makes no code, which takes most of the time.
+"""
 
 from __future__ import annotations
 
 import atexit
 import collections
+import functools
 import json
+import os
 import runpy
 import sys
 from pathlib import Path
+
+import torch
 
 RESULT = sys.argv[2]
 
@@ -25,4 +32,5 @@ def write() -> None:
 
 
 atexit.register(write)
+torch.compile = functools.partial(torch.compile, backend=os.environ.get("BACKEND", "inductor"))
 runpy.run_path(str(Path(__file__).with_name("first_step.py")), run_name="__main__")
