@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from autotune.rules.compile import LoadedRule
-from autotune.rules.examples import example_sheet
-from autotune.rules.finding import operands
 from autotune.rules.load import RuleSet, collect_rules
 from autotune.rules.model import Rule
 from autotune.rules.parse import Catalogue
 from autotune.rules.partial import Gap
 from autotune.rules.problems import Problem
 from autotune.rules.steps import ALLOWED_ACTIONS, AtSite, SetCount
+from autotune.rules.truth import NOT_APPLICABLE
 from autotune.rules.yaml_text import SourceFile, read_yaml
 
 _ANCHORS = ("^", "\\A", "\\b", "(^|", "(?:^|", "(?<!", "\\.")
@@ -105,7 +104,11 @@ def check_quality(rule: Rule, source: SourceFile, broken: Collection[str] = froz
 
 def _unshown_exceptions(loaded: LoadedRule) -> list[Problem]:
     """Lines of `none` and `unless` that no example shows at work."""
-    silent = [operands(example_sheet(e)) for e in loaded.rule.examples if e.expect == "no-match"]
+    silent = [
+        {name: NOT_APPLICABLE if value is None else value for name, value in example.facts.items()}
+        for example in loaded.rule.examples
+        if example.expect == "no-match"
+    ]
     problems = []
     for key, nodes in (("none", loaded.none), ("unless", loaded.unless)):
         for index, node in enumerate(nodes):

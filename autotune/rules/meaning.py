@@ -6,6 +6,7 @@ import ast
 import math
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TypeAlias
 
 from autotune.rules.expression import Arithmetic, Node, fact_names, walk
@@ -167,10 +168,17 @@ def _code_faults(text: str, mode: str) -> Iterator[str]:
             yield f"the editor does not fill {found[0]}{hint or f' (it fills {known}, {{argument.NAME}})'}"
             return
     source = _PLACEHOLDER.sub("x", _TEMPLATE.sub("x", text)).strip()
-    if "{%" in source:
-        return  # which lines stand depends on facts
+    if "{%" not in source and (
+        fault := _syntax_fault(source, mode)
+    ):  # else which lines stand depends on facts
+        yield fault
+
+
+@lru_cache(maxsize=1000)
+def _syntax_fault(source: str, mode: str) -> str:
     try:
         ast.parse(source, mode=mode)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         kind = "is no Python expression" if mode == "eval" else "is no line of Python"
-        yield f"this {kind} ({getattr(error, 'msg', type(error).__name__)})"
+        return f"this {kind} ({getattr(error, 'msg', type(error).__name__)})"
+    return ""

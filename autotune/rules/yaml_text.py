@@ -192,7 +192,8 @@ class _Builder:
             if not isinstance(key_node, yaml.ScalarNode):
                 self.fault(key_node, "a key must be a plain word")
                 continue
-            self.visible(key_node)
+            if not self.plain:
+                self.visible(key_node)
             if key_node.value in result:
                 self.fault(key_node, f"the key '{key_node.value}' stands here twice")
                 continue
@@ -200,15 +201,14 @@ class _Builder:
         return result
 
     def visible(self, node: yaml.ScalarNode) -> None:
-        if self.plain:
-            return
         odd = _FORBIDDEN.search(node.value) or ("\r" in node.value and re.search("\r", node.value))
         if odd:
             self.fault(node, _invisible(odd[0]))
 
     def scalar(self, node: yaml.ScalarNode) -> Any:
         tag, text = node.tag, node.value
-        self.visible(node)
+        if not self.plain:
+            self.visible(node)
         try:
             if tag.endswith(":null"):
                 return None
