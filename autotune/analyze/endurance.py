@@ -249,17 +249,22 @@ def _memory_growth(ranks: Sequence[RankObservation]) -> Iterator[Remark]:
         segments = settled(rank.segments)
         for name, what in (("host_rss_bytes", "host"), ("device_allocated_bytes", "device")):
             values = column(segments, name, per_step=False)
-            half = values[len(values) // 2 :]  # what only grows while the job warms up is none
+            # the second half of the run: what only grows while the job warms up is none
+            begin = max(0, min(len(values) // 2, len(values) - FEWEST))
+            half = values[begin:]
             change = find_change(half)
             if change is None or change.frac < _GROWTH_FRAC or change.after - change.before < _GROWTH_BYTES:
                 continue
             grown = float(half[-1] - half[0])
-            hours = (segments[-1].end_s - segments[len(values) // 2].end_s) / 3600
+            since = segments[begin]
+            hours = (segments[-1].end_s - since.end_s) / 3600
             yield Remark(
                 kind="memory-growth",
-                text=f"{what} memory of rank {rank.rank} grew by {grown / _MIB:.0f} MiB in the second half "
-                f"of the run, {grown / hours / 2**30:.2g} GiB an hour",
+                text=f"{what} memory of rank {rank.rank} grew by {grown / _MIB:.0f} MiB since step "
+                f"{since.last_step:,}, {grown / hours / 2**30:.2g} GiB an hour",
                 rank=rank.rank,
+                first_step=since.last_step,
+                last_step=segments[-1].last_step,
                 change_frac=change.frac,
                 figures={"grown_mib": grown / _MIB, "gib_per_hour": grown / hours / 2**30},
             )
@@ -271,10 +276,12 @@ def _devices(samples: Sequence[DeviceSample]) -> Iterator[Remark]:
         busy = [s for s in samples if s.gpu == gpu and (s.utilisation_frac or 0.0) > 0.3]
         if len(busy) < 20:
             continue
-        reasons = Counter(reason for sample in busy for reason in sample.throttle_reasons)
+        reasons = Counter(reason for sample in busy for reason in sample.throttle_reasons or ())
         for reason, count in reasons.most_common(3):
-            clocks = [s.sm_clock_mhz / s.sm_clock_max_mhz for s in busy
-                      if reason in s.throttle_reasons and s.sm_clock_mhz and s.sm_clock_max_mhz]  # fmt: skip
+            held = [s for s in busy if reason in (s.throttle_reasons or ())]
+            clocks = [
+                s.sm_clock_mhz / s.sm_clock_max_mhz for s in held if s.sm_clock_mhz and s.sm_clock_max_mhz
+            ]
             if count / len(busy) < 0.02:
                 continue
             speed = f" at {median(clocks):.0%} of the highest clock" if clocks else ""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _POLL_S = 0.1
 _INTERRUPT_PATIENCE_S = 10.0
 _EXIT_SLACK_S = 30.0
+_GONE_SLACK_S = 8.0  # the same, when no rank is left
 _BACKGROUND_S = 300.0
 _LAUNCHER_HELLO_S, _OPAQUE_HELLO_S = 60.0, 900.0
 
@@ -216,6 +217,7 @@ class _Run:
             state = self._state()
             self.progress(state)
             self._check_deadlines(state)
+        self.progress(self._state())  # a short job may have ended between two looks
 
     def _ended(self) -> bool:
         """Wait one poll. A command that ended well while ranks go on in the background has not ended."""
@@ -268,10 +270,21 @@ class _Run:
             self.stop(f"nothing happened for {self._silent_s():.0f} s{at}: the job seems stuck")
         elif spec.stop != "never" and self.watcher.all_done():
             self.done_at = self.done_at or time.monotonic()
-            if time.monotonic() - self.done_at > spec.stop_grace_s + _EXIT_SLACK_S:
+            if time.monotonic() - self.done_at > self._patience_s():
                 self.notes.append("the command did not end after its ranks had stopped; it was ended")
                 self.killed = True
                 end_job(self.group, self.inject)
+
+    def _patience_s(self) -> float:
+        """How long a command may go on after its ranks have stopped.
+
+        Processes of ranks may clean up. When they are gone, what is left waits for them in vain: a pool, say,
+        whose task ended without a result.
+        """
+        here = (self.job.nodes or 1) == 1  # process ids of other nodes say nothing
+        if here and self.watcher.ranks_gone():
+            return _GONE_SLACK_S
+        return self.spec.stop_grace_s + _EXIT_SLACK_S
 
     def _silent_s(self) -> float:
         """How long there was neither output nor a record of any rank."""
@@ -306,13 +319,21 @@ class _Run:
                 self.exit_code = self.process.wait(timeout=10)
             except subprocess.TimeoutExpired:
                 self.notes.append("the command could not be ended")
-        left = end_job(self.group, self.inject)
+        left = self._left_over()
         if left:
             self.notes.append(f"{left} processes of the job were left over and ended")
         if self.supervisor is not None:
             self.supervisor.dismiss()
         if self.tee is not None:
             self.tee.close()
+
+    def _left_over(self) -> int:
+        """End what the command left behind; helpers that go by themselves get a moment."""
+        for _ in range(10):
+            if self.killed or not job_processes(self.group, self.inject):
+                break
+            time.sleep(_POLL_S)
+        return end_job(self.group, self.inject)
 
 
 class _Signals:

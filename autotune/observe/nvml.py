@@ -115,7 +115,7 @@ class DeviceSampler:
             sm_clock_max_mhz=self._ask("nvmlDeviceGetMaxClockInfo", handle, 1),
             power_w=None if power is None else power / 1000,
             temperature_c=self._ask("nvmlDeviceGetTemperature", handle, 0),
-            throttle_reasons=throttle_names(reasons or 0),
+            throttle_reasons=None if reasons is None else throttle_names(reasons),
             foreign_processes=self._foreign.get(index),
         )
 

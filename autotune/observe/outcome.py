@@ -56,9 +56,9 @@ def require_steps(observation: Observation, minimum: int = 1, *, where: str | No
         raise NotObservedError(observation.stop_reason, where=where)
     if any(rank.counters.get("backwards_without_update", 0) > 1 for rank in observation.ranks):
         raise NotObservedError(
-            "backward passes were seen, but no torch optimizer stepped",
+            "backward passes were seen, but no update of the parameters",
             where=where,
-            hint="a job that updates its parameters by hand is not observed",
+            hint="gradients were computed and not used: is this the command that trains?",
         )
     if not observation.ranks:
         raise NotObservedError(

@@ -69,6 +69,10 @@ class Watcher:
                 return True
         return False
 
+    def ranks_gone(self) -> bool:
+        """The processes of all ranks have ended."""
+        return not any(_alive(_first_event(r / "events.jsonl").get("pid")) for r in self.rank_folders())
+
     def live_candidate(self) -> bool:
         """A Python process that may still begin to train is running."""
         hellos = (_first_event(path) for path in (self.folder / "hello").glob("*.json"))

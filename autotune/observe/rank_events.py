@@ -26,6 +26,7 @@ from autotune.records.observation import (
     ParityRecord,
     ParityStep,
     PhaseRecord,
+    ProcessGroupRecord,
     RankObservation,
     SegmentRecord,
     ShardingRecord,
@@ -62,6 +63,7 @@ class RankEvents:
     optimizers: dict[str, OptimizerRecord] = field(default_factory=dict)
     loaders: dict[str, LoaderRecord] = field(default_factory=dict)
     site_table: dict[str, Site] = field(default_factory=dict)
+    process_groups: list[ProcessGroupRecord] = field(default_factory=list)
     guards: list[GuardRecord] = field(default_factory=list)
     phases: list[PhaseRecord] = field(default_factory=list)
     segments: list[SegmentRecord] = field(default_factory=list)
@@ -152,6 +154,11 @@ class RankEvents:
             merged = {**site.model_dump(), **event}
             self.take_site(merged)
 
+    def take_process_groups(self, event: dict[str, Any]) -> None:
+        self.process_groups = []
+        for group in event.get("groups", []):
+            self._add(self.process_groups, ProcessGroupRecord, group, "process group")
+
     def take_compile_reason(self, event: dict[str, Any]) -> None:
         record = self._record(CompileReason, event, "compile reason")
         if record is not None:
@@ -205,6 +212,7 @@ class RankEvents:
                 "loaders": list(self.loaders.values()),
                 "checkpointing": self.last.get("checkpointing"),
                 "sharding": self.last.get("sharding"),
+                "process_groups": self.process_groups,
                 "memory": memory,
                 "flags": self.last.get("flags"),
                 "recipe": self.last.get("recipe"),
@@ -241,6 +249,7 @@ _TAKERS: dict[str, Any] = {
     "guard": lambda r, e: r._add(r.guards, GuardRecord, e, "guard"),
     "phase": lambda r, e: r._add(r.phases, PhaseRecord, e, "phase"),
     "segment": lambda r, e: r._add(r.segments, SegmentRecord, e, "segment"),
+    "process_groups": RankEvents.take_process_groups,
     "compile_reason": RankEvents.take_compile_reason,
     "window": lambda r, e: r._add(r.windows, WindowRecord, e, "window"),
     "counters": lambda r, e: r.counters.update(e.get("values", {})),

@@ -20,6 +20,8 @@ BOUNDARY_KEYS = (
     "seq_idx", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "cu_seqlens", "document_ids",
 )  # fmt: skip
 _IGNORE = -100
+_IDS = "input_ids"
+_DEPTH = 2  # mappings inside a batch that are looked into
 # batches in which the same id must end the rows before it counts as padding
 _TIMES_SEEN = 3
 _tail_ids: Counter[int] = Counter()
@@ -68,6 +70,22 @@ def describe(
     named, others = _named(batch, torch)
     if not named:
         return None
+    parts = _parts(named)
+    if parts:
+        return _together([_described(p, (), torch, pad_id, ends_texts, lengths, side) for p in parts], named)
+    return _described(named, others, torch, pad_id, ends_texts, lengths, side)
+
+
+def _described(
+    named: dict[str, Any],
+    others: tuple[str, ...],
+    torch: Any,
+    pad_id: int | None,
+    ends_texts: bool,
+    lengths: bool,
+    side: bool,
+) -> Batch:
+    """A batch that holds one table of token ids, or none."""
     result = Batch(keys=tuple(k for k in (*named, *others) if not k.startswith("#")))
     result.tensors = len(named)
     result.boundaries = tuple(k for k in BOUNDARY_KEYS if k in named or k in others)
@@ -101,25 +119,13 @@ def describe(
 
 def _named(batch: Any, torch: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Tensors by name (unnamed ones as #0, #1 ... in order), and the names of what is no tensor."""
-    data = getattr(batch, "data", None)
-    if isinstance(data, Mapping) and not isinstance(batch, (Mapping, torch.Tensor)):
-        batch = data
     if isinstance(batch, torch.Tensor):
         return {"#0": batch}, ()
-    if isinstance(batch, Mapping):
-        pairs = [(str(key), value) for key, value in batch.items()]
-    elif isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        pairs = list(zip(batch._fields, batch, strict=True))
-    elif isinstance(batch, (tuple, list)):
-        pairs = []
-        for index, value in enumerate(batch):
-            if isinstance(value, Mapping):
-                pairs += [(str(key), inner) for key, inner in value.items()]
-            else:
-                pairs.append((f"#{index}", value))
-    else:
-        values = getattr(batch, "__dict__", None)
-        pairs = list(values.items()) if isinstance(values, dict) else []
+    pairs = _pairs(batch, torch)
+    tables = [key for key, _ in pairs if key.endswith(_IDS)]
+    if len(tables) == 1 and tables != [_IDS]:  # one text inside: its tensors go by their own names
+        outer = tables[0].removesuffix(_IDS)
+        pairs = [(key.removeprefix(outer), value) for key, value in pairs]
     tensors: dict[str, Any] = {}
     others = []
     for key, value in pairs:
@@ -128,6 +134,62 @@ def _named(batch: Any, torch: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
         else:
             others.append(key)
     return tensors, tuple(others)
+
+
+def _pairs(batch: Any, torch: Any, depth: int = 0) -> list[tuple[str, Any]]:
+    """Names and values; those of a mapping inside get the outer name in front."""
+    data = getattr(batch, "data", None)
+    if isinstance(data, Mapping) and not isinstance(batch, (Mapping, torch.Tensor)):
+        batch = data
+    if isinstance(batch, Mapping):
+        pairs = [(str(key), value) for key, value in batch.items()]
+    elif isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        pairs = list(zip(batch._fields, batch, strict=True))
+    elif isinstance(batch, (tuple, list)):
+        pairs = [(f"#{index}", value) for index, value in enumerate(batch)]
+    else:
+        values = getattr(batch, "__dict__", None)
+        pairs = list(values.items()) if isinstance(values, dict) else []
+    if depth >= _DEPTH:
+        return pairs
+    found: list[tuple[str, Any]] = []
+    for key, value in pairs:
+        if _holds_named(value):
+            found += [(f"{key}_{name}", inner) for name, inner in _pairs(value, torch, depth + 1)]
+        else:
+            found.append((key, value))
+    return found
+
+
+def _holds_named(value: Any) -> bool:
+    """A mapping, or a list of them."""
+    if isinstance(value, (tuple, list)):
+        return bool(value) and all(_holds_named(inner) for inner in value[:8])
+    return isinstance(value, Mapping) or isinstance(getattr(value, "data", None), Mapping)
+
+
+def _parts(named: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of a batch with several texts (chosen and rejected, query and passage): the tensors of each."""
+    tables = [key for key in named if key.endswith(_IDS) and _integer_rows(named[key])]
+    if len(tables) < 2 or _IDS in tables:
+        return []
+    outers = [key.removesuffix(_IDS) for key in tables]
+    return [{k.removeprefix(o): v for k, v in named.items() if k.startswith(o)} for o in outers]
+
+
+def _together(parts: list[Batch], named: dict[str, Any]) -> Batch:
+    """Several texts of one batch as one: counts added up, the shape that of the largest."""
+    largest = max(parts, key=lambda part: part.tokens or 0)
+    result = Batch(keys=tuple(named), tensors=len(named), text=True, shape=largest.shape)
+    for name in ("examples", "tokens", "real", "supervised"):
+        values = [getattr(part, name) for part in parts]
+        setattr(result, name, None if None in values else sum(values))
+    result.masked = all(part.masked for part in parts)
+    result.padding_side = largest.padding_side
+    lengths = [part.row_lengths for part in parts]
+    if all(length is not None for length in lengths):
+        result.row_lengths = lengths[0].new_tensor([n for length in lengths for n in length.tolist()])
+    return result
 
 
 def _integer_rows(value: Any) -> bool:

@@ -12,7 +12,7 @@ import time
 from types import ModuleType
 from typing import Any
 
-from . import finder
+from . import children, finder
 from .core import core
 from .process import describe, write_hello
 from .settings import load
@@ -32,6 +32,7 @@ def start(inject: str, chained: bool) -> None:
     core.boot_s = time.monotonic()
     finder.on_fault = core.sink.fault
     finder.install()
+    children.install(inject)
     if settings.protect:
         _install_guard(settings, core.emit)
     if not description["armed"]:

@@ -68,6 +68,9 @@ def hook(function: F) -> F:
     return run  # type: ignore[return-value]
 
 
+RUN = hook(lambda: None).__code__  # the one code object of every hook's wrapper
+
+
 def call_parity(method: str, *args: Any) -> None:
     """Call an optional method of the parity recorder."""
     function = getattr(core.parity, method, None)

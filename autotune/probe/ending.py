@@ -114,6 +114,12 @@ def _at_exit() -> None:
         finish("completed")
     except Exception:
         core.sink.fault("finish at exit")
+    from . import stop
+
+    if stop.stopping:
+        # Registered first, so this runs last: the job's own clean-up is over. What the interpreter does from
+        # here on (timers without their handlers, threads of process groups) could only spoil the exit code.
+        stop.leave()
     core.active = False  # what runs from here on may find modules taken down
 
 

@@ -19,6 +19,7 @@ PACKAGES = (
     "flash-qla", "tilelang", "kernels", "liger-kernel", "cut-cross-entropy", "xformers", "bitsandbytes",
     "apex",
     "transformer-engine", "torchao", "unsloth", "einops", "numpy", "nvidia-nccl-cu12", "nvidia-nccl-cu13",
+    "nvidia-cuda-cupti-cu11", "nvidia-cuda-cupti-cu12", "nvidia-cuda-cupti",
     "torchvision", "torchtitan", "megatron-core", "wandb", "mlflow",
 )  # fmt: skip
 VARIABLES = (

@@ -61,6 +61,7 @@ def _next(torch: Any, base: Any) -> None:
     @hook
     def begins() -> None:
         stop.check()
+        steps.goes_on()
         steps.beside_ends()
         steps.activity()
 

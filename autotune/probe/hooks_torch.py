@@ -20,15 +20,17 @@ from . import (
     hook_logging,
     hook_phases,
     models,
+    optimizer_facts,
     ranks,
     seeding,
     sharding_facts,
     sites,
     stop,
     tracing,
+    uncompiled,
     wrapping,
 )
-from .core import call_parity, core, hook
+from .core import RUN, call_parity, core, hook
 from .steps import steps
 
 _backward_seen = False
@@ -103,16 +105,20 @@ def _backward(torch: Any) -> None:
     def ended(completed: bool) -> None:
         if steps.backward_ended(completed):
             call_parity("after_backward")
-
             if core.settings.memory_probe:
                 from . import block_memory
 
                 block_memory.backward_ended()
+
     original_method = torch.Tensor.backward
     original_function = torch.autograd.backward
 
+    compiling = torch.compiler.is_compiling
+
     @functools.wraps(original_method)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if compiling():
+            return original_method(self, *args, **kwargs)
         begins((self,))
         completed = False
         try:
@@ -124,6 +130,8 @@ def _backward(torch: Any) -> None:
 
     @functools.wraps(original_function)
     def function(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        if compiling():
+            return original_function(tensors, *args, **kwargs)
         begins(tuple(tensors) if isinstance(tensors, (tuple, list)) else (tensors,))
         completed = False
         try:
@@ -135,6 +143,10 @@ def _backward(torch: Any) -> None:
 
     torch.Tensor.backward = method
     torch.autograd.backward = function
+    try:
+        uncompiled.keep_out(torch, [method.__code__, function.__code__], [RUN])
+    except Exception:
+        core.sink.fault("uncompiled.keep_out")
 
 
 def _first_backward(torch: Any) -> None:
@@ -157,8 +169,10 @@ def _optimizers() -> None:
         stop.check()
         ranks.promote("optimizer step")
         models.remember_optimizer(optimizer)
+        _first_backward(sys.modules["torch"])  # of a job that gets its gradients in another way
         call_parity("before_optimizer", optimizer)
         if core.settings.full:
+            optimizer_facts.gradients(optimizer)
             sites.record("optimizer_step", "torch.optim.Optimizer.step", frame=sys._getframe(2))
         closure = kwargs.get("closure", args[-1] if args else None)
         steps.optimizer_begins(optimizer, callable(closure))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import Any
 
 from . import models, sites
 from .model_facts import global_count
 
 _site_of: dict[int, str] = {}
+_gradients: dict[int, tuple[dict[str, int], int]] = {}  # optimizer -> elements by format, local bytes
 
 
 def made(optimizer: Any) -> None:
@@ -30,11 +32,35 @@ def noted(optimizer: Any) -> None:
         _site_of[id(optimizer)] = seen.id
 
 
+def gradients(optimizer: Any) -> None:
+    """Formats and size of the gradients that reach this optimizer, once; it is about to use them."""
+    if id(optimizer) in _gradients:
+        return
+    formats: Counter[str] = Counter()
+    size = 0
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            formats[_format(gradient)] += gradient.numel()
+            local = getattr(gradient, "_local_tensor", gradient)
+            size += local.numel() * local.element_size()
+    if formats:
+        _gradients[id(optimizer)] = (dict(formats), size)
+
+
+def _format(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
 def collect(number: int, optimizer: Any) -> dict[str, Any]:
     """Fields of OptimizerRecord plus its key."""
     kind = type(optimizer)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     fused, foreach = _setting(optimizer, "fused"), _setting(optimizer, "foreach")
+    state_bytes, state_formats = _state(optimizer)
+    formats, gradient_bytes = _gradients.get(id(optimizer), ({}, None))
     return {
         "key": f"optimizer-{number}",
         "class_name": kind.__name__,
@@ -43,7 +69,10 @@ def collect(number: int, optimizer: Any) -> dict[str, Any]:
         "implementation": _implementation(optimizer, parameters, fused, foreach),
         "fused_available": _fused_available(optimizer, parameters),
         "parameters": sum(global_count(p) for p in parameters),
-        "state_bytes": _state_bytes(optimizer),
+        "state_bytes": state_bytes,
+        "state_dtypes": state_formats,
+        "gradient_dtypes": formats,
+        "gradient_bytes": gradient_bytes,
         "site": _site_of.get(id(optimizer)),
     }
 
@@ -88,12 +117,18 @@ def _fused_available(optimizer: Any, parameters: list[Any]) -> bool | None:
     return all(p.device.type in supported and p.dtype.is_floating_point for p in parameters)
 
 
-def _state_bytes(optimizer: Any) -> int | None:
-    """Bytes of this rank's optimizer state; None before the first step."""
+def _state(optimizer: Any) -> tuple[int | None, dict[str, int]]:
+    """Bytes of this rank's optimizer state, and its elements by format (counters of steps left out).
+
+    None before the first step.
+    """
     total = 0
+    formats: Counter[str] = Counter()
     for state in optimizer.state.values():
         for value in state.values() if isinstance(state, dict) else ():
             value = getattr(value, "_local_tensor", value)
             if hasattr(value, "element_size"):
                 total += value.numel() * value.element_size()
-    return total or None
+                if value.numel() > 1:
+                    formats[_format(value)] += value.numel()
+    return total or None, dict(formats)

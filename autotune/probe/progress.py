@@ -11,7 +11,6 @@ from .core import core
 _EVERY_S = 0.5
 _LENGTH = 192  # one write of one length: a reader never sees half of it
 _last_s = 0.0
-_fd: int | None = None
 
 
 def show(index: int, last: int | None, tags: set[str], typical_s: float) -> None:
@@ -33,8 +32,10 @@ def show(index: int, last: int | None, tags: set[str], typical_s: float) -> None
 
 
 def _write(data: bytes) -> None:
-    global _fd
-    if _fd is None:
-        path = os.path.join(core.settings.raw, "progress.json")
-        _fd = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
-    os.pwrite(_fd, data, 0)
+    """Nothing is kept open: a job may close every descriptor and use the number itself."""
+    path = os.path.join(core.settings.raw, "progress.json")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+    try:
+        os.pwrite(fd, data, 0)
+    finally:
+        os.close(fd)

@@ -91,10 +91,10 @@ def _dataset(dataset: Any) -> dict[str, Any]:
         _bound(kind, known, record)
     try:
         example = dataset[0] if hasattr(dataset, "__getitem__") else None
-        if isinstance(example, dict):
-            record["item_keys"] = [str(key) for key in example]
-    except Exception:
-        core.sink.fault("first example")
+    except Exception:  # the job's own code (an IterableDataset has no item 0, say): the keys stay unknown
+        example = None
+    if isinstance(example, dict):
+        record["item_keys"] = [str(key) for key in example]
     return record
 
 

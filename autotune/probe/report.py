@@ -14,6 +14,7 @@ from . import (
     environment,
     flag_facts,
     forward_calls,
+    group_facts,
     hook_calls,
     hook_loader,
     models,
@@ -74,6 +75,7 @@ def whole(torch: Any) -> None:
     parts: list[tuple[str, Any]] = [
         ("model", lambda: models.emit_facts(torch)),
         ("sharding", lambda: core.emit("sharding", sharding_facts.collect(root))),
+        ("process groups", _groups),
         ("checkpointing", lambda: core.emit("checkpointing", checkpoint_facts.collect())),
         ("flags", lambda: core.emit("flags", flag_facts.collect(torch, tracing.running()))),
         ("optimizers", _optimizers),
@@ -83,6 +85,12 @@ def whole(torch: Any) -> None:
             part()
         except Exception:
             core.sink.fault(f"facts of {name}")
+
+
+def _groups() -> None:
+    groups = group_facts.collect()
+    if groups:
+        core.emit("process_groups", {"groups": groups})
 
 
 def _optimizers() -> None:

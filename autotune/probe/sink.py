@@ -37,6 +37,7 @@ class Sink:
         self.fault_count = 0
         self.broken = False
         self._fd: int | None = None
+        self._inode: tuple[int, ...] = ()  # inode and device of the event file
         self._lines: list[bytes] = []
         self._lock = threading.RLock()
 
@@ -97,6 +98,7 @@ class Sink:
             self._fd = os.open(
                 path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o644
             )
+            self._inode = os.fstat(self._fd)[1:3]
             self.folder = folder
         except OSError:
             self.broken = True
@@ -108,10 +110,24 @@ class Sink:
             data = b"".join(self._lines)
             self._lines = []
             try:
+                self._own_descriptor()
                 while data:
                     data = data[os.write(self._fd, data) :]
             except OSError:
                 self.broken = True
+
+    def _own_descriptor(self) -> None:
+        """The job may have closed every descriptor; the number may be a file of its own by now."""
+        try:
+            if self._fd is not None and os.fstat(self._fd)[1:3] == self._inode:
+                return
+        except OSError:
+            pass
+        self._fd = None
+        if self.folder is not None:
+            self._open(self.folder)
+        if self._fd is None:
+            raise OSError("the event file is gone")
 
     def fault(self, where: str) -> None:
         """Log the exception being handled; the job never sees it."""
@@ -150,6 +166,7 @@ class Sink:
         with self._lock:
             if self._fd is not None:
                 try:
+                    self._own_descriptor()
                     os.fsync(self._fd)
                 except OSError:
                     pass
@@ -159,7 +176,8 @@ class Sink:
         self._lock = threading.RLock()
         if self._fd is not None:
             try:
-                os.close(self._fd)
+                if os.fstat(self._fd)[1:3] == self._inode:
+                    os.close(self._fd)
             except OSError:
                 pass
         self._fd = None

@@ -2,7 +2,8 @@
 
 A step ends at the last optimizer return before the next backward. With a known number of optimizer calls
 per step the end is seen at once; else the next backward or loader fetch proves it. Two optimizers,
-accumulation, closures and an optimizer inside the backward all come out as one step per update. Backwards on
+accumulation, closures and an optimizer inside the backward all come out as one step per update. So does an
+optimizer that is given gradients without a backward, and an update by hand (hand_updates). Backwards on
 the same batch that end in updates of different optimizers (generator and discriminator) are one step too.
 """
 
@@ -19,6 +20,7 @@ from . import (
     compile_watch,
     device_clock,
     forward_calls,
+    hand_updates,
     models,
     segments,
     sharding_facts,
@@ -33,6 +35,7 @@ _WATCHED_EVERY = 20  # after them every so-many-th one; every second of these af
 _WATCHED_SAMPLE = 2000
 _MOST_ODD = 5000  # steps that stand out
 _STANDS_OUT = 1.5  # and those longer than this times the median
+_FEW_ODD, _FAR_OUT = 200, 10.0  # when more than these and a fiftieth stand out, only those so much longer
 _UPDATE = (
     "backwards", "optimizer_calls", "optimizer_ns", "loader_ns", "fetched", "end_ns", "_before_backward_ns",
 )  # fmt: skip
@@ -58,6 +61,8 @@ class Steps:
         self._calls_seen: list[int] = []  # optimizer calls of the last steps
         self._fetch_ratio: deque[tuple[int, int]] = deque(maxlen=6)
         self._backward_depth = 0
+        self._backward_seen = False
+        self._by_hand = False  # the step's update was no optimizer's
         self._without_loader = 0
         self._before_backward_ns = 0
         self.unstepped = 0  # backwards while no optimizer of torch has stepped yet
@@ -67,6 +72,17 @@ class Steps:
         self._beside_ns = 0
         self._every = _WATCHED_EVERY
         self._sampled = self._odd = 0
+
+    def goes_on(self) -> None:
+        """The loop begins something new: an update made by hand is over."""
+        if self._updated_by_hand():
+            self.end_ns = perf_counter_ns()
+            self.close()
+
+    def _updated_by_hand(self) -> bool:
+        if self.backwards and hand_updates.over():
+            self.optimizer_calls, self._by_hand = 1, True
+        return self._by_hand
 
     def activity(self) -> None:
         """Something of the training loop happens: the first step begins no later than here."""
@@ -91,7 +107,9 @@ class Steps:
         self._backward_depth += 1
         if self._backward_depth > 1:
             return False
+        self.goes_on()
         self._beside_from_ns = 0  # without a loader the forward lies in between
+        self._backward_seen = True
         if self._may_go_on():
             self._hold()
         else:
@@ -108,6 +126,7 @@ class Steps:
             return False
         self.backwards += 1
         self._beside_from_ns = perf_counter_ns()
+        hand_updates.backward_ended()
         self.unstepped = self.unstepped + 1 if not self.index and not self.optimizer_calls else 0
         if self._optimizer_start:  # inside a closure: what came before is not the optimizer's own time
             self._optimizer_start = perf_counter_ns()
@@ -182,7 +201,7 @@ class Steps:
 
         `closure`: the backwards come inside this call, so an update before it was a step of its own.
         """
-        if closure and self._held is None:
+        if (closure and self._held is None) or self._again_without_backward(optimizer):
             self.close_if_over()
         if self._held is not None:
             if id(optimizer) in self._stepped:
@@ -193,6 +212,10 @@ class Steps:
         self.beside_ends()
         self.activity()
         self._optimizer_start = perf_counter_ns()
+
+    def _again_without_backward(self, optimizer: Any) -> bool:
+        """A job that computes its gradients without a backward: the same optimizer's next call is a step."""
+        return not self._backward_seen and id(optimizer) in self._stepped
 
     def beside_ends(self) -> None:
         """An update or a fetch begins: what the loop did by itself since the last one is over."""
@@ -211,7 +234,7 @@ class Steps:
 
     def optimizer_ended(self) -> None:
         now = self._beside_from_ns = perf_counter_ns()
-        if not self.backwards and not self._backward_depth and self.index:
+        if not self.backwards and not self._backward_depth and self.index and self._backward_seen:
             # a call beyond the number this job usually makes: the step that just ended was longer
             self._calls_seen = []
             self.end_ns = now
@@ -232,6 +255,8 @@ class Steps:
     def finish(self) -> None:
         """The job ends: the last update is a step too."""
         self._split()
+        if self._updated_by_hand():
+            self.end_ns = self._beside_from_ns or perf_counter_ns()  # what follows may be anything
         if self.optimizer_calls:
             self.close(last=True)
         if core.settings.mode == "watch":
@@ -262,11 +287,12 @@ class Steps:
             "end_s": end / 1e9,
             "duration_ms": round((end - previous_end) / 1e6, 4),
             "micro_batches": max(1, self.backwards),
-            "optimizer_ms": round(self.optimizer_ns / 1e6, 4),
-            "beside_ms": round(self._beside_ns / 1e6, 4),
             "hook_ms": round((hook_ns - self._hook_ns_before) / 1e6, 4),
             "tags": sorted(tags),
         }
+        if not self._by_hand:
+            step["optimizer_ms"] = round(self.optimizer_ns / 1e6, 4)
+            step["beside_ms"] = round(self._beside_ns / 1e6, 4)
         if self.fetched:
             step["loader_wait_ms"] = round(self.loader_ns / 1e6, 4)
         if batches:
@@ -288,6 +314,7 @@ class Steps:
         self._hook_ns_before = hook_ns
         self.tags.clear()
         self._stepped = set()
+        self._by_hand = False
         self.backwards = self.optimizer_calls = self.optimizer_ns = self.loader_ns = self.fetched = 0
         self._beside_ns = 0
         stretch_over = False
@@ -313,14 +340,19 @@ class Steps:
             if self._sampled % _WATCHED_SAMPLE == 0:
                 self._every *= 2
             return True
-        self._odd += bool(tags) or duration_s > _STANDS_OUT * windows.typical_s()
-        return self._odd <= _MOST_ODD and (bool(tags) or duration_s > _STANDS_OUT * windows.typical_s())
+        times = duration_s / (windows.typical_s() or duration_s or 1.0)
+        # on a busy machine many steps are a little slow: these say nothing, and are in the stretches
+        many = self._odd > _FEW_ODD + self.index // 50
+        stands_out = bool(tags) or times > (_FAR_OUT if many else _STANDS_OUT)
+        self._odd += stands_out
+        return stands_out and self._odd <= _MOST_ODD
 
     def _batches_of_step(self) -> list[Batch]:
         """One fetched batch per backward; all that were fetched when the job takes several per backward."""
         fetched = sum(f for f, _ in self._fetch_ratio) + self.fetched
         backwards = sum(b for _, b in self._fetch_ratio) + self.backwards
-        if len(self._fetch_ratio) >= 3 and fetched >= 1.5 * max(1, backwards):
+        without_backward = not self._backward_seen
+        if without_backward or (len(self._fetch_ratio) >= 3 and fetched >= 1.5 * max(1, backwards)):
             self.used += list(self.waiting)
             self.waiting.clear()
         batches, self.used = self.used, []

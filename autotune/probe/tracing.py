@@ -8,16 +8,22 @@ together.
 
 from __future__ import annotations
 
+import gzip
 import os
+import re
+import shutil
 import sys
 import time
 from typing import Any
 
 from .core import core
+from .redaction import HOST, scrub
 
 TRACE_NAME = "trace.json.gz"
 # Trace events per second of an unprofiled step that is bound by launching: more than any job seen so far.
 _EVENTS_PER_S = 250_000
+_EVENTS = b'"traceEvents"'
+_OF_THIS_MACHINE = re.compile(r'("(?:host_?name|user_?name|user)"\s*:\s*")[^"]*(")')
 _profiler: Any = None
 _wanted = 0
 _ended = 0  # steps ended since the start
@@ -116,6 +122,18 @@ def _advance(action: str) -> None:
         _profiler = None
 
 
+def _pack(plain: str, packed: str) -> None:
+    """Compress the trace; what stands before its events names this machine, and goes through the filter."""
+    with open(plain, "rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
+        head = b""
+        while _EVENTS not in head and (chunk := source.read(1 << 16)):
+            head += chunk
+        at = head.find(_EVENTS) if _EVENTS in head else len(head)
+        text = scrub(head[:at].decode("utf-8", "replace"))
+        target.write(_OF_THIS_MACHINE.sub(rf"\1{HOST}\2", text).encode() + head[at:])
+        shutil.copyfileobj(source, target, 1 << 20)
+
+
 def _export(profiler: Any) -> None:
     """Write the trace under a temporary name first: a reader sees all of it or nothing."""
     folder = core.sink.folder
@@ -124,9 +142,14 @@ def _export(profiler: Any) -> None:
     from .steps import steps
 
     begin = time.perf_counter()
-    temporary = os.path.join(folder, "trace.tmp.json.gz")
-    profiler.export_chrome_trace(temporary)
-    os.replace(temporary, os.path.join(folder, TRACE_NAME))
+    plain, packed = os.path.join(folder, "trace.tmp.json"), os.path.join(folder, "trace.tmp.json.gz")
+    try:
+        profiler.export_chrome_trace(plain)
+        _pack(plain, packed)
+    finally:
+        if os.path.exists(plain):
+            os.remove(plain)
+    os.replace(packed, os.path.join(folder, TRACE_NAME))
     core.emit(
         "trace",
         {

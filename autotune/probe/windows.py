@@ -71,16 +71,23 @@ def boundary(
     if mode in ("profile", "timing"):
         _advance(index, micro_batches)
     last = _last_step()
-    progress.show(index, last, tags(index), typical_s())
-    from . import report
-
-    report.at_boundary(index, len(_marked) > marked or stretch_over, done=index == last)
+    try:  # whatever fails here, the job is stopped where it was to be stopped
+        _tell(index, last, len(_marked) > marked or stretch_over)
+    except Exception:
+        core.sink.fault("report at a boundary")
     core.sink.flush()
     if index == last and index >= 1 and core.settings.mode != "parity":
         _mark("done", index)
     if last is not None and index >= last and core.settings.stop != "never":
         call_parity("finish")
         stop.stop()
+
+
+def _tell(index: int, last: int | None, window_began: bool) -> None:
+    from . import report
+
+    report.at_boundary(index, window_began, done=index == last)
+    progress.show(index, last, tags(index), typical_s())
 
 
 def _last_step() -> int | None:

@@ -50,6 +50,11 @@ class Communication(Record):
     )
     host_ops: int = Field(description="Collective calls seen on the CPU")
     host_calls: int = Field(default=0, description="The same, with an op inside another counted once")
+    host_bytes: int | None = Field(
+        default=None,
+        description="Of the calls on the CPU: the larger of input and output; None: unknown",
+    )
+    host_group_sizes: list[int] = Field(default_factory=list, description="Of the calls on the CPU")
     collectives: list[CollectiveRow]
     wait_or_transfer: Literal["unknown", "split"] = Field(
         description="One rank cannot tell waiting from transfer; CrossRank can"

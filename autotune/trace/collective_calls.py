@@ -63,6 +63,15 @@ def call_bytes(args: CollectiveArgs | None) -> int | None:
     return max(counts) * size if counts and size else None
 
 
+def host_call_args(context: Context) -> list[CollectiveArgs]:
+    """Arguments of every collective called on the CPU inside the window."""
+    trace = context.trace
+    if not trace.host_collectives or not len(trace.host):
+        return []
+    known = np.isin(trace.host.link, list(trace.host_collectives)) & (trace.host.kind == Host.OP)
+    return [trace.host_collectives[int(link)] for link in trace.host.link[known].tolist()]
+
+
 def collective_calls(context: Context) -> dict[int, Call]:
     """GPU row to call. The c10d call around the launch outranks the kernel's own symbol."""
     trace, gpu = context.trace, context.trace.gpu

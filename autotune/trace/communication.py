@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.records.trace_comm import CollectiveRow, Communication, FsdpUnit
-from autotune.trace.collective_calls import HOST_CALL, Call, call_bytes
+from autotune.trace.collective_calls import HOST_CALL, Call, call_bytes, host_call_args
 from autotune.trace.columns import CollectiveArgs, Host
 from autotune.trace.context import Context
 from autotune.trace.gpu_time import COMMUNICATION, span_ns
@@ -26,6 +26,7 @@ def communication(context: Context, calls: dict[int, Call]) -> Communication:
     on_host = context.host_named(HOST_CALL.match, Host.OP)
     host_ops = int(on_host.sum())
     host_calls = int((context.tree.outermost(on_host) == np.arange(on_host.size)).sum()) if host_ops else 0
+    given = host_call_args(context)
     other = context.busy(~rows)
     exposed = context.busy().total - other.total
     mine = context.busy(rows).total
@@ -41,6 +42,8 @@ def communication(context: Context, calls: dict[int, Call]) -> Communication:
         pipeline_wait_frac=_pipeline_wait(context, calls, other, span),
         host_ops=host_ops,
         host_calls=host_calls,
+        host_bytes=sum(sizes) if (sizes := [n for n in map(call_bytes, given) if n is not None]) else None,
+        host_group_sizes=sorted({args.group_size for args in given if args.group_size}),
         collectives=_collectives(context, calls, other),
         wait_or_transfer="unknown",
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import socket
 import sys
 import textwrap
 from pathlib import Path
@@ -57,6 +59,8 @@ def test_no_secret_in_the_run_folder(
 ) -> None:
     monkeypatch.setenv("TRACKER_API_KEY", IN_ENVIRONMENT)
     monkeypatch.setenv("UNRELATED_VALUE", "nothing-secret-but-private")
+    for name in ("USER", "LOGNAME", "HOSTNAME"):
+        monkeypatch.setenv(name, f"ann-of-the-lab-{name}")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.py").write_text(textwrap.dedent(JOB))
     words = ("--hub_token", ON_COMMAND, SHAPED, f"--remote=https://{IN_URL}@tracker/", ending)
@@ -64,10 +68,13 @@ def test_no_secret_in_the_run_folder(
     assert code == (3 if ending == "crash" else 0), capfd.readouterr()
     (folder,) = (tmp_path / "out").iterdir()
     written = _everything(folder)
-    for secret in (IN_ENVIRONMENT, ON_COMMAND, SHAPED, IN_URL, "nothing-secret-but-private"):
+    private = ("nothing-secret-but-private", "ann-of-the-lab")
+    for secret in (IN_ENVIRONMENT, ON_COMMAND, SHAPED, IN_URL, *private):
         at = written.find(secret.encode())
         assert at < 0, written[max(0, at - 200) : at + 80]
+    assert not re.search(rb'"host_?name": *"(?!<host>)', written)  # the profiler writes it into its trace
     record = json.loads((folder / "run.json").read_text())
+    assert record["process"]["host"] and socket.gethostname() not in record["process"]["host"]
     assert record["command"][1] == "job.py" and record["command"][-1] == ending
     assert record["command"][3].startswith("<hidden:")
     log = next(folder.glob("launches/*/train.log")).read_text()

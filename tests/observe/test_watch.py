@@ -19,6 +19,7 @@ from autotune.records.observation import Observation
 from autotune.records.watch import WatchReport
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
 def _watch(folder: Path, *words: str) -> tuple[Observation, WatchReport]:
@@ -67,7 +68,42 @@ def test_pauses_and_a_leak(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     _, report = _watch(tmp_path / "b", "--fault", "leak", "--steps", "2500")
     (growth,) = [remark for remark in report.remarks if remark.kind == "memory-growth"]
-    assert 60 < growth.figures["grown_mib"] < 110  # 64 KiB a step over half the run: 78 MiB
+    assert growth.first_step is not None and growth.first_step < 1400
+    planted_mib = (2500 - growth.first_step) * 64 / 1024
+    assert 0.8 * planted_mib < growth.figures["grown_mib"] < 1.3 * planted_mib
+
+
+@pytest.mark.job
+@pytest.mark.full
+def test_evaluations_are_pauses(tmp_path: Path) -> None:
+    _, report = _watch(tmp_path, "--fault", "evaluates", "--steps", "2100")
+    (pause,) = [pause for pause in report.pauses if pause.kind == "evaluation"]
+    assert pause.recorded == 5 and pause.total_ms > 5 * 150 * 2
+    (remark,) = [r for r in report.remarks if r.kind == "pause" and r.text.startswith("evaluation took")]
+    assert (
+        remark.figures["share_frac"] > 0.1 and f"{remark.figures['share_frac']:.1%} of the run" in remark.text
+    )
+    assert not [r for r in report.remarks if r.kind in ("drift", "jump")]
+
+
+@pytest.mark.job
+@pytest.mark.full
+def test_a_rank_that_is_late_is_named(tmp_path: Path) -> None:
+    spec = LaunchSpec(
+        command=(*TORCHRUN, str(SCRIPTS / "long_loop.py"), "--fault", "straggler", "--steps", "700"),
+        cwd=tmp_path,
+        folder=tmp_path / "launch",
+        mode="watch",
+        stop="never",
+        echo="none",
+        env={"OMP_NUM_THREADS": "1"},
+    )
+    observation = launch(spec)
+    assert observation.exit_code == 0, observation.log_tail
+    assert [rank.rank for rank in observation.ranks] == [0, 1]
+    (late,) = [r for r in watch_report(observation).remarks if r.kind == "straggler"]
+    assert late.rank == 1 and 3.0 < late.figures["behind_ms"] < 12.0
+    assert "rank 1 begins its backward" in late.text and "they wait for it" in late.text
 
 
 @pytest.mark.job

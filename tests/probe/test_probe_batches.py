@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -112,3 +113,51 @@ def test_forms_of_batches() -> None:
     assert image is not None and not image.text
     assert (image.examples, image.tokens, image.shape) == (6, None, (6, 3, 8, 8))
     assert batches.describe("nothing", torch) is None and batches.describe({}, torch) is None
+
+
+def text(lengths: list[int]) -> dict[str, torch.Tensor]:
+    ids = rows(lengths)
+    return {"input_ids": ids, "attention_mask": (ids != 0).long(), "labels": torch.where(ids == 0, -100, ids)}
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda one: {"text": one, "meta": {"id": torch.arange(3)}},
+        lambda one: ([one], torch.arange(3)),
+        lambda one: {f"prompt_{name}": value for name, value in one.items()},
+        lambda one: ({"x": one}, ["a", "b", "c"]),
+    ],
+    ids=["mapping inside", "list of mappings", "names with a prefix", "two deep"],
+)
+def test_a_text_further_inside(wrap: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    seen = batches.describe(wrap(text([3, 7, 5])), torch)
+    assert seen is not None
+    assert (seen.examples, seen.tokens, seen.real, seen.supervised) == (3, 21, 15, 15)
+    assert seen.shape == (3, 7) and seen.lengths == [3, 7, 5] and seen.padding_side == "right"
+
+
+@pytest.mark.parametrize("kind", ["pair", "nested", "list"])
+def test_several_texts_are_added_up(kind: str) -> None:
+    first, second = text([3, 7, 5]), text([2, 2, 4])
+    if kind == "pair":
+        batch: object = {
+            **{f"chosen_{name}": value for name, value in first.items()},
+            **{f"rejected_{name}": value for name, value in second.items()},
+        }
+    else:
+        batch = {"query": first, "passage": second} if kind == "nested" else ([first, second], torch.ones(3))
+    seen = batches.describe(batch, torch)
+    assert seen is not None
+    assert (seen.examples, seen.tokens, seen.real, seen.supervised) == (6, 33, 23, 23)
+    assert seen.shape == (3, 7) and seen.lengths == [3, 7, 5, 2, 2, 4] and seen.masked
+    if kind == "pair":
+        del batch["rejected_attention_mask"]  # type: ignore[attr-defined]
+        half = batches.describe(batch, torch)
+        assert half is not None and half.real is None and half.tokens == 33
+
+
+def test_encoder_and_decoder_stay_one_text() -> None:
+    batch = {**text([3, 7, 5]), "decoder_input_ids": rows([2, 2, 2])}
+    seen = batches.describe(batch, torch)
+    assert seen is not None and (seen.examples, seen.tokens, seen.real) == (3, 21, 15)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import SCRIPTS, environment, faults, run
+from jobs import SCRIPTS, environment, faults, run, told
 
 from autotune.observe.layout import job_environment, lay_out
 from autotune.observe.read import hello_files
 from autotune.observe.spec import LaunchSpec
 
+Record = Callable[[str, object], None]
 SHOW = "import os, sys, json; print(json.dumps([dict(os.environ), sys.path, 'torch' in sys.modules]))"
 
 
@@ -108,16 +110,17 @@ def test_launchers_and_trackers_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.job
-def test_spawned_loader_workers_are_no_ranks(tmp_path: Path) -> None:
+def test_spawned_loader_workers_are_no_ranks(tmp_path: Path, record_property: Record) -> None:
     job = run(tmp_path, "plain_loop.py", "--workers", "1", "--start-method", "spawn", mode="timing", steps=3)
     assert job.exit_code == 0 and faults(job) == []
     assert len(job.observation.ranks) == 1
     assert {"script", "spawned process"} <= {hello["kind"] for hello in job.hello}
     assert not list(job.folder.glob("raw/process-*"))
+    told(record_property, "python", "spawned loader workers", "1 rank, stopped, the workers are no ranks")
 
 
 @pytest.mark.job
-def test_ranks_started_by_multiprocessing_spawn(tmp_path: Path) -> None:
+def test_ranks_started_by_multiprocessing_spawn(tmp_path: Path, record_property: Record) -> None:
     words = ("--style", "ddp", "--spawn", "--steps", "60")
     job = run(tmp_path, "distributed_loop.py", *words, mode="timing", steps=3, env={"PORT": "29533"})
     assert job.exit_code == 0, job.errors[-2000:]
@@ -126,10 +129,13 @@ def test_ranks_started_by_multiprocessing_spawn(tmp_path: Path) -> None:
         (1, 2, "stopped"),
     ]
     assert len({len(rank.steps) for rank in job.observation.ranks}) == 1
+    start = "torch.multiprocessing.spawn"
+    told(record_property, start, "DDP", "2 ranks, stopped at the same step, exit code 0")
 
 
 @pytest.mark.job
-def test_bash_around_the_job(tmp_path: Path) -> None:
+def test_bash_around_the_job(tmp_path: Path, record_property: Record) -> None:
     line = f"cd {SCRIPTS} && exec {sys.executable} -m training_package.train"
     job = run(tmp_path, "-c", line, prefix=("bash",), mode="timing", steps=3)
     assert job.exit_code == 0 and len(job.rank.steps) >= 6
+    told(record_property, "bash -c around python -m", "plain loop", "1 rank, stopped, exit code 0")

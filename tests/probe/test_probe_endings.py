@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import TORCHRUN, faults, run
+from jobs import TORCHRUN, faults, run, told
 
 from autotune.errors import NotObservedError
 from autotune.observe.outcome import require_steps
 from autotune.probe.tracing import size
 
 pytestmark = pytest.mark.job
+Record = Callable[[str, object], None]
 
 
 def test_stop_after_the_windows_runs_the_clean_up(tmp_path: Path) -> None:
@@ -37,12 +39,14 @@ def test_stop_after_the_windows_runs_the_clean_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ending", "stop"), [("bare-except", "soft"), pytest.param("normal", "hard", marks=pytest.mark.full)]
 )
-def test_stop_holds_against_the_job(tmp_path: Path, ending: str, stop: str) -> None:
+def test_stop_holds_against_the_job(tmp_path: Path, ending: str, stop: str, record_property: Record) -> None:
     job = run(tmp_path, "plain_loop.py", "--ending", ending, "--epochs", "99", stop=stop, mode="timing")
     assert job.exit_code == 0
     assert job.rank.status == "stopped"
     assert "end of the job" not in job.output and "clean-up" not in job.output
     assert job.output.count("swallowed") == (1 if ending == "bare-except" else 0)
+    if ending == "bare-except":
+        told(record_property, "python", "bare except", "1 rank, stopped although swallowed, exit code 0")
 
 
 @pytest.mark.parametrize("style", [pytest.param("ddp", marks=pytest.mark.full), "fsdp2"])
@@ -89,7 +93,7 @@ def test_out_of_memory_is_told(tmp_path: Path) -> None:
     assert job.rank.memory is not None and job.rank.memory.out_of_memory
 
 
-def test_os_exit_and_kill_leave_every_finished_step(tmp_path: Path) -> None:
+def test_os_exit_and_kill_leave_every_finished_step(tmp_path: Path, record_property: Record) -> None:
     left = run(tmp_path / "a", "plain_loop.py", "--ending", "os-exit", mode="profile", steps=50)
     assert left.exit_code == 0
     assert left.rank.status == "completed" and len(left.rank.steps) == 4
@@ -97,10 +101,11 @@ def test_os_exit_and_kill_leave_every_finished_step(tmp_path: Path) -> None:
     assert killed.exit_code == -9
     assert killed.rank.status == "killed" and len(killed.rank.steps) == 4
     assert killed.rank.model is not None and killed.rank.model.class_name == "Model"
+    told(record_property, "python", "os._exit, kill -9", "1 rank, every finished step is there")
 
 
 @pytest.mark.full
-def test_killed_ranks_leave_every_finished_step(tmp_path: Path) -> None:
+def test_killed_ranks_leave_every_finished_step(tmp_path: Path, record_property: Record) -> None:
     words = ("--style", "ddp", "--kill-after", "9", "--steps", "40")
     job = run(tmp_path, "distributed_loop.py", *words, prefix=TORCHRUN, mode="profile", steps=50)
     assert job.exit_code != 0
@@ -108,6 +113,7 @@ def test_killed_ranks_leave_every_finished_step(tmp_path: Path) -> None:
         assert rank.status == "killed" and rank.model is not None
         assert [step.index for step in rank.steps] == list(range(1, 10))
     assert [rank.rank for rank in job.observation.ranks] == [0, 1]
+    told(record_property, "torchrun", "DDP, kill -9 of its ranks", "2 ranks, every finished step is there")
 
 
 def test_a_job_that_never_trains_has_no_rank(tmp_path: Path) -> None:
@@ -117,10 +123,10 @@ def test_a_job_that_never_trains_has_no_rank(tmp_path: Path) -> None:
     assert [hello["kind"] for hello in job.hello] == ["script"]
 
 
-def test_updates_by_hand_are_told_from_no_training(tmp_path: Path) -> None:
-    job = run(tmp_path, "update_styles.py", "--style", "by-hand")
+def test_gradients_without_updates_are_no_training(tmp_path: Path) -> None:
+    job = run(tmp_path, "update_styles.py", "--style", "gradients-only")
     assert job.exit_code == 0 and job.rank.steps == [] and faults(job) == []
-    with pytest.raises(NotObservedError, match="backward passes were seen, but no torch optimizer stepped"):
+    with pytest.raises(NotObservedError, match="backward passes were seen, but no update"):
         require_steps(job.observation)
 
 

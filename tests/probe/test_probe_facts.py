@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import SCRIPTS, TORCHRUN, faults, run
+from jobs import SCRIPTS, TORCHRUN, faults, run, told
+
+from autotune.data import data_dir
+from autotune.facts.everything import derive_facts
+from autotune.trace.summary import summarize
 
 pytestmark = pytest.mark.job
+TABLES = data_dir("rules") / "_tables"
 
 
 def _expected_batches() -> list[tuple[int, int, int]]:
@@ -182,6 +188,20 @@ def test_sharded_facts(tmp_path: Path) -> None:
         whole = 50 * 16 + 3 * (17 * 32 + 33 * 16) + 17 * 50
         assert model.parameters == whole
         assert model.local_parameter_bytes is not None and model.local_parameter_bytes < 4 * whole * 0.6
+        (optimizer,) = rank.optimizers
+        assert optimizer.gradient_dtypes == {"float32": whole} and set(optimizer.state_dtypes) == {"float32"}
+        (group,) = rank.process_groups
+        assert group.size == 2 and group.ranks == [0, 1] and "gloo" in group.backend
+    traces = summarize([job.folder / job.observation.ranks[0].trace_file], tables_dir=TABLES, processes=1)
+    facts = derive_facts(job.observation, traces)
+    assert facts.value("comm.mesh") == ["2"] and facts.value("comm.group_sizes") == ["2"]
+    (text,) = facts.value("comm.process_groups")
+    assert text.startswith("default_pg: 2 ranks, ") and "gloo" in text
+    assert facts.facts["comm.gib_per_step"].state == "absent"  # gloo's calls carry no sizes
+    assert facts.value("comm.collectives_per_step") > 0
+    assert facts.value("precision.gradient_dtype") == "fp32"
+    assert facts.value("precision.optimizer_state_dtype") == "fp32"
+    assert facts.value("memory.gradients_gib") == pytest.approx(2 * whole / 2**30, rel=0.1)
     shards = [site for site in job.observation.sites if site.kind == "shard"]
     assert len(shards) == 2 and all(site.editable and site.ranks == [0, 1] for site in shards)
 
@@ -238,7 +258,7 @@ def test_accelerate_autocast(tmp_path: Path) -> None:
     assert job.site("backward").editable and job.site("optimizer_step").editable
 
 
-def test_switches_left_on(tmp_path: Path) -> None:
+def test_switches_left_on(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     job = run(tmp_path, "update_styles.py", "--style", "switches", mode="profile")
     flags = job.rank.flags
     assert flags is not None and flags.anomaly_detection and flags.deterministic and flags.profiler_active
@@ -252,6 +272,7 @@ def test_switches_left_on(tmp_path: Path) -> None:
         "torch.profiler.profile",
     }
     assert job.rank.counters["gc_collect"] == job.site("gc_collect").calls == len(job.rank.steps) - 1
+    told(record_property, "python", "a profiler of its own", "1 rank, stopped, no second trace, and said so")
 
 
 @pytest.mark.full

@@ -23,6 +23,7 @@ STARTS = {
     "python": PYTHON,
     "python -m": PYTHON,
     "torchrun": TORCHRUN,
+    "torchrun, 1 rank": (*TORCHRUN[:-1], "1"),
     "accelerate launch": (*ACCELERATE[:-1], *ONE, "--dynamo_backend", "no"),
     "accelerate launch, FSDP2 config": (*ACCELERATE, FSDP2_CONFIG),
     "deepspeed": (sys.executable, "-m", "deepspeed.launcher.runner", "--num_gpus", "2"),
@@ -36,30 +37,35 @@ STYLES = [
     ("generator and discriminator", "python", "gan_loop.py", (), 20, 3),
     ("closure (LBFGS), no loader", "python", "update_styles.py", ("--style", "closure-alone"), 12, None),
     ("closure (LBFGS)", "python", "update_styles.py", ("--style", "closure"), 60, None),
+    ("updates by hand, no optimizer", "python", "update_styles.py", ("--style", "by-hand"), 60, 1),
     ("gradient scaler", "python", "update_styles.py", ("--style", "scaler"), 60, 1),
     ("optimizer inside the backward", "python", "update_styles.py", ("--style", "in-backward"), 60, 1),
     ("plain loop", "python -m", "training_package.train", (), 20, 1),
     ("accelerate", "python", "accelerate_loop.py", (), 14, 2),
     ("accelerate", "accelerate launch", "accelerate_loop.py", (), 14, 2),
-    ("accelerate, DDP", "torchrun", "accelerate_loop.py", (), 7, 2),
+    ("accelerate, DDP", "torchrun", "accelerate_loop.py", ("--examples", "224"), 14, 2),
     ("accelerate, FSDP2", "accelerate launch, FSDP2 config", "accelerate_fsdp2.py", (), 14, 1),
     ("transformers Trainer", "python", "trainer_loop.py", ("--output_dir", "out"), 12, 2),
     ("Lightning", "python", "lightning_loop.py", (), 14, 2),
+    ("TRL SFTTrainer", "python", "trl_loop.py", (), 14, 1),
+    ("DDP", "torchrun, 1 rank", "distributed_loop.py", ("--style", "ddp"), 28, 1),
     ("DDP", "torchrun", "distributed_loop.py", ("--style", "ddp"), 14, 1),
     ("FSDP1", "torchrun", "distributed_loop.py", ("--style", "fsdp1"), 14, 1),
     ("FSDP2", "torchrun", "distributed_loop.py", ("--style", "fsdp2"), 14, 1),
     ("DeepSpeed ZeRO 1", "deepspeed", "deepspeed_loop.py", ("--stage", "1"), 14, 2),
+    ("DeepSpeed ZeRO 2", "deepspeed", "deepspeed_loop.py", ("--stage", "2"), 14, 2),
     ("DeepSpeed ZeRO 3", "deepspeed", "deepspeed_loop.py", ("--stage", "3"), 14, 2),
     ("compiled wrapper, fullgraph", "python", "compiled_loop.py", ("--how", "wrapper"), 16, 1),
     ("compiled in place, fullgraph", "python", "compiled_loop.py", ("--how", "in-place"), 16, 1),
     ("compiled blocks, fullgraph", "python", "compiled_loop.py", ("--how", "blocks"), 16, 1),
     ("compiled function, fullgraph", "python", "compiled_loop.py", ("--how", "function"), 16, 1),
 ]
-NEEDS = {"Lightning": "lightning", "DeepSpeed": "deepspeed"}
+NEEDS = {"Lightning": "lightning", "DeepSpeed": "deepspeed", "TRL": "trl"}
 WHOLE_MATRIX = {
     "gradient scaler", "closure (LBFGS)", "closure (LBFGS), no loader", "two optimizers in turns, no loader",
     "compiled in place, fullgraph", "compiled blocks, fullgraph", "accelerate", "accelerate, DDP",
-    "accelerate, FSDP2", "FSDP1", "FSDP2", "Lightning", "DeepSpeed ZeRO 1", "DeepSpeed ZeRO 3",
+    "accelerate, FSDP2", "FSDP1", "FSDP2", "Lightning", "DeepSpeed ZeRO 1",
+    "DeepSpeed ZeRO 2", "DeepSpeed ZeRO 3", "TRL SFTTrainer",
 }  # fmt: skip
 
 
@@ -67,7 +73,9 @@ WHOLE_MATRIX = {
     ("style", "start", "script", "words", "steps", "micro_batches"),
     [
         pytest.param(
-            *row, id=f"{row[0]}-{row[1]}", marks=[pytest.mark.full] if row[0] in WHOLE_MATRIX else []
+            *row,
+            id=f"{row[0]}-{row[1]}",
+            marks=[pytest.mark.full] if row[0] in WHOLE_MATRIX or row[1] == "torchrun, 1 rank" else [],
         )
         for row in STYLES
     ],
@@ -88,12 +96,12 @@ def test_job_is_observed_and_unchanged(
     if needed and importlib.util.find_spec(needed) is None:
         pytest.skip(f"{needed} is not installed")
     prefix, env = STARTS[start], {}
-    ranks = 1 if start.startswith("python") or start == "accelerate launch" else 2
+    ranks = 1 if start.startswith("python") or start in ("accelerate launch", "torchrun, 1 rank") else 2
     if start == "python -m":
         script, env = f"-m {script}", {"PYTHONPATH": str(SCRIPTS)}
     alone = run_alone(tmp_path, script, *words, prefix=prefix, env=env)
     job = run(tmp_path, script, *words, prefix=prefix, env=env, mode="profile", stop="never")
-    assert job.exit_code == 0, job.errors[-2000:]
+    assert job.exit_code == 0, job.errors[:2000] + job.errors[-2000:]
     assert "end of the job" in job.output
     assert faults(job) == []
     assert alone

@@ -11,7 +11,9 @@ from trl import SFTConfig, SFTTrainer, TrlParser
 words = ["<pad>", "<s>", "</s>", *(f"w{i}" for i in range(60))]
 raw = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<pad>"))
 raw.pre_tokenizer = pre_tokenizers.Whitespace()
-tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+tokenizer = PreTrainedTokenizerFast(
+    tokenizer_object=raw, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+)
 
 if "--config" in sys.argv:
     (config,) = TrlParser(SFTConfig).parse_args_and_config()
@@ -19,7 +21,8 @@ else:
     config = SFTConfig(
         output_dir="out",
         per_device_train_batch_size=2,
-        max_steps=8,
+        max_steps=14,
+        logging_steps=1,
         max_length=64,
         packing=True,
         report_to=[],
@@ -33,9 +36,14 @@ texts = [
     " ".join(f"w{int(w)}" for w in torch.randint(0, 60, (int(n),), generator=generator))
     for n in torch.randint(5, 40, (96,), generator=generator)
 ]
+torch.manual_seed(0)
 model = LlamaForCausalLM(
     LlamaConfig(
-        vocab_size=len(words), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2
+        vocab_size=len(words),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
     )
 )
 trainer = SFTTrainer(
@@ -45,4 +53,7 @@ trainer = SFTTrainer(
     processing_class=tokenizer,
 )
 trainer.train()
+for entry in trainer.state.log_history:
+    if "loss" in entry:
+        print("loss", float(entry["loss"]).hex())
 print("end of the job")

@@ -69,6 +69,10 @@ elif args.style == "by-hand":
             for parameter in model.parameters():
                 parameter -= 0.1 * parameter.grad
                 parameter.grad = None
+elif args.style == "gradients-only":
+    for batch in loader:
+        loss_of(batch).backward()
+        model.zero_grad()
 elif args.style == "scaler":
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     scaler = torch.amp.GradScaler("cpu")

@@ -24,6 +24,7 @@ FACTS = (
     Fact("env.tilelang", "str", "", "tilelang version", "probe"),
     Fact("env.liger_kernel", "str", "", "liger-kernel version", "probe"),
     Fact("env.mamba_ssm", "str", "", "mamba-ssm version", "probe"),
+    Fact("env.cupti", "str", "", "CUPTI version: the GPU's side of torch's profiler", "probe"),
     Fact("env.hub_kernels", "str", "", "kernels version", "probe"),
     Fact(
         "env.version_conflicts", "list", "", "Pairs of installed packages known not to work together", "table"

@@ -62,6 +62,7 @@ FACTS = (
         "derived",
     ),
     Fact("memory.empty_cache_per_step", "float", "count", "torch.cuda.empty_cache calls per step", "probe"),
+    Fact("memory.gradients_gib", "float", "gib", "Gradients of one rank as its optimizers get them", "probe"),
     Fact("memory.optimizer_state_gib", "float", "gib", "Optimizer state of one rank", "probe"),
     Fact("memory.parameters_gib", "float", "gib", "All parameters of the model at two bytes each", "probe"),
     Fact(

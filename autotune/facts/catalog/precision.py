@@ -47,6 +47,15 @@ FACTS = (
         choices=("fp32", "bf16", "fp16", "fp8"),
     ),
     Fact(
+        "precision.gradient_dtype",
+        "str",
+        "",
+        "Format of most gradients as they reach the optimizer",
+        "probe",
+        choices=("fp32", "bf16", "fp16", "fp8"),
+    ),
+    Fact("precision.optimizer_state_dtype", "str", "", "Format of most of the optimizer state", "probe"),
+    Fact(
         "precision.policy_dtype",
         "str",
         "",

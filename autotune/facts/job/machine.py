@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from statistics import median
 
 from autotune.facts.sheet import SheetBuilder
 from autotune.records.observation import DeviceSample, Observation, RankObservation
 
 _GIB = 1024.0**3
+_SAMPLED = (
+    "device.throttled_frac", "device.throttle_reasons", "device.utilisation_frac", "device.sm_clock_frac",
+    "device.power_w", "device.temperature_c", "device.memory_used_gib", "device.foreign_processes",
+)  # fmt: skip
 
 
 def device_facts(sheet: SheetBuilder, observation: Observation, lead: RankObservation) -> None:
@@ -26,17 +31,28 @@ def device_facts(sheet: SheetBuilder, observation: Observation, lead: RankObserv
         vendor = "other"
     sheet.put("device.vendor", vendor, source)
     if environment.device_type == "cpu":
-        for fact in ("device.compute_capability", "device.throttled_frac", "device.utilisation_frac"):
+        for fact in ("device.compute_capability", *_SAMPLED):
             sheet.not_applicable(fact, "the job runs on the CPU")
-        sheet.not_applicable("device.sm_clock_frac", "the job runs on the CPU")
-        sheet.not_applicable("device.foreign_processes", "the job runs on the CPU")
         return
     sheet.put("device.count", environment.device_count, source)
     sheet.put("device.compute_capability", environment.compute_capability, source)
-    samples = _during_steps(observation)
+    _sampled_facts(sheet, _during_steps(observation))
+
+
+def _sampled_facts(sheet: SheetBuilder, samples: list[DeviceSample]) -> None:
+    """What the samples during the steps say; a value no GPU told stays absent."""
     basis = f"{len(samples)} samples during the steps"
-    throttled = [bool(s.throttle_reasons) for s in samples]
-    sheet.put("device.throttled_frac", sum(throttled) / len(throttled) if throttled else None, "NVML", basis)
+    told = [s.throttle_reasons for s in samples if s.throttle_reasons is not None]
+    sheet.put("device.throttled_frac", sum(map(bool, told)) / len(told) if told else None, "NVML", basis)
+    reasons = Counter(reason for given in told for reason in given)
+    shares = [f"{name.replace('_', ' ')} ({n / len(told):.0%})" for name, n in reasons.most_common()]
+    sheet.put("device.throttle_reasons", shares if told else None, "NVML", basis)
+    power = [s.power_w for s in samples if s.power_w is not None]
+    sheet.put("device.power_w", median(power) if power else None, "NVML", basis)
+    heat = [s.temperature_c for s in samples if s.temperature_c is not None]
+    sheet.put("device.temperature_c", max(heat, default=None), "NVML", basis)
+    memory = [s.memory_used_gib for s in samples if s.memory_used_gib is not None]
+    sheet.put("device.memory_used_gib", max(memory, default=None), "NVML", basis)
     used = [s.utilisation_frac for s in samples if s.utilisation_frac is not None]
     sheet.put("device.utilisation_frac", sum(used) / len(used) if used else None, "NVML", basis)
     clocks = [s.sm_clock_mhz / s.sm_clock_max_mhz for s in samples if s.sm_clock_mhz and s.sm_clock_max_mhz]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from autotune.facts.packing import Implementation, packing_verdict
 from autotune.facts.sheet import SheetBuilder
 from autotune.records.observation import ModelRecord, Observation, RankObservation
@@ -226,6 +228,7 @@ def precision_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
         sheet.put("precision.frozen_dtype", _DTYPE_SHORT.get(main), "probe, parameters", why=f"dtype {main}")
     elif lead.model is not None:
         sheet.not_applicable("precision.frozen_dtype", "no parameter is frozen")
+    _update_formats(sheet, lead)
     if lead.forward is not None:
         auto = lead.forward.autocast_dtype.removeprefix("torch.")
         sheet.put("precision.autocast_dtype", _DTYPE_SHORT.get(auto, auto), "probe, forward")
@@ -237,3 +240,24 @@ def precision_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
     elif lead.flags is not None:
         sheet.put("precision.tf32_allowed", lead.flags.tf32_allowed, "probe, torch backends")
     sheet.put("precision.bf16_supported", lead.environment.bf16_supported, "probe, device")
+
+
+def _update_formats(sheet: SheetBuilder, lead: RankObservation) -> None:
+    """Formats of the gradients and of the optimizer state, by elements over all optimizers."""
+    source, basis = "probe, optimizer", f"rank {lead.rank}"
+    gradients: Counter[str] = Counter()
+    state: Counter[str] = Counter()
+    for optimizer in lead.optimizers:
+        gradients.update(optimizer.gradient_dtypes)
+        state.update(optimizer.state_dtypes)
+    if gradients:
+        main = gradients.most_common(1)[0][0]
+        sheet.put("precision.gradient_dtype", _DTYPE_SHORT.get(main), source, basis, why=f"dtype {main}")
+    if state:
+        main = state.most_common(1)[0][0]
+        sheet.put("precision.optimizer_state_dtype", _DTYPE_SHORT.get(main, main), source, basis)
+    elif lead.optimizers and all(o.state_bytes is None for o in lead.optimizers) and lead.steps:
+        sheet.not_applicable("precision.optimizer_state_dtype", "the optimizer keeps no state")
+    sizes = [o.gradient_bytes for o in lead.optimizers if o.gradient_bytes is not None]
+    if sizes:
+        sheet.put("memory.gradients_gib", sum(sizes) / 2**30, source, basis)

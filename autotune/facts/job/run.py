@@ -107,6 +107,9 @@ def sharding_facts(sheet: SheetBuilder, observation: Observation) -> None:
     kind = lead.sharding.kind if lead.sharding else "none"
     source = "probe, wrapping calls"
     sheet.put("comm.kind", kind, source)
+    _process_groups(sheet, observation)
+    if lead.sharding is not None and lead.sharding.mesh:
+        sheet.put("comm.mesh", [str(size) for size in lead.sharding.mesh], source)
     if lead.world_size == 1:
         for fact in catalogue().values():
             if fact.group == "comm" and fact.name not in ("comm.kind", "comm.fsdp_units"):
@@ -128,6 +131,21 @@ def sharding_facts(sheet: SheetBuilder, observation: Observation) -> None:
     sheet.put(
         "comm.syncs_per_optimizer_step", lead.sharding.gradient_syncs_per_step, "probe, gradient reductions"
     )
+
+
+def _process_groups(sheet: SheetBuilder, observation: Observation) -> None:
+    """Distinct groups over all ranks that reported, equal ones counted."""
+    groups = {(g.name, tuple(g.ranks)): g for rank in observation.ranks for g in rank.process_groups}
+    kinds = Counter((g.description or g.name, g.backend, g.size) for g in groups.values())
+    texts = [
+        f"{name}: {size} ranks, {backend}" + (f", {count} groups" if count > 1 else "")
+        for (name, backend, size), count in kinds.items()
+    ]
+    sizes = {group.size for group in groups.values()}
+    if len(sizes) == 1:  # whatever was sent went through a group of this size
+        sheet.put("comm.group_sizes", [str(size) for size in sizes], "probe, torch.distributed")
+    if texts:
+        sheet.put("comm.process_groups", texts, "probe, torch.distributed", f"{len(observation.ranks)} ranks")
 
 
 def sync_facts(sheet: SheetBuilder, observation: Observation) -> None:

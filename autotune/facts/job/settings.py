@@ -29,7 +29,11 @@ def package_facts(sheet: SheetBuilder, environment: EnvironmentRecord) -> None:
             sheet.not_applicable(fact, f"{package} is not installed")
     conflicts = version_conflicts(packages, environment.compute_capability)
     sheet.put("env.version_conflicts", [text for _, text in conflicts], f"{source}; table of versions")
-    sheet.put("env.stale_packages", stale_packages(packages), f"{source}; table of versions")
+    cupti = next((v for name, v in packages.items() if name.startswith("nvidia-cuda-cupti")), None)
+    sheet.put("env.cupti", cupti, source, why="no package of CUPTI is installed")
+    below = {"cuda": environment.cuda, "cupti": cupti}  # what torch brings along
+    known = {**packages, **{name: version for name, version in below.items() if version is not None}}
+    sheet.put("env.stale_packages", stale_packages(known), f"{source}; table of versions")
     asked = sheet.value("kernels.hub_kernels_asked")
     if asked is not None:
         inert = asked is True and any(package == "kernels" for package, _ in conflicts)

@@ -33,7 +33,7 @@ def detail_facts(sheet: SheetBuilder, lead: RankTrace, steps: int, basis: str) -
     _gpu_shares(sheet, lead, busy, basis)
     _waits(sheet, lead, steps, basis)
     rows = lead.communication.collectives
-    if lead.communication.present:
+    if any(row.bytes is not None for row in rows):
         tiny = sum(row.count for row in rows if row.bytes is not None and row.bytes <= _TINY_BYTES)
         sheet.put("comm.tiny_collectives_per_step", tiny / steps, source, basis)
         speeds = [row.bus_gb_s for row in rows if row.bus_gb_s is not None and (row.bytes or 0) >= 2**24]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autotune.facts.sheet import SheetBuilder
 from autotune.records.trace import RankTrace, TraceSummary
+from autotune.records.trace_comm import Communication
 
 _ELEMENTWISE = ("elementwise", "norm", "reduction", "softmax", "rope", "fill", "cat")
 
@@ -46,10 +47,10 @@ def kernel_facts(sheet: SheetBuilder, lead: RankTrace, steps: int, basis: str) -
     fp32 = sum(row.count for row in lead.gemm if row.dtype == "fp32")
     sheet.put("kernels.small_fp32_gemms_per_step", fp32 / steps, source, basis)
     sheet.put("kernels.gemm_frac", class_share(lead, "gemm"), source, basis)
-    sheet.put("kernels.elementwise_frac", class_share(lead, *_ELEMENTWISE), source, basis)
     if conv.matrix_ms is not None:
         total = sum(row.total_ms for row in lead.classes)
         sheet.put("kernels.matrix_conv_frac", conv.matrix_ms / total if total else 0.0, source, basis)
+    sheet.put("kernels.elementwise_frac", class_share(lead, *_ELEMENTWISE), source, basis)
     sheet.put("kernels.unclassified_frac", lead.unclassified_frac, source, basis)
     sheet.put("loss.head_gpu_frac", class_share(lead, "loss", "softmax"), source, basis)
 
@@ -156,6 +157,7 @@ def communication_facts(
     """Collectives, and how much of them nothing hides."""
     comm = lead.communication
     source = "trace"
+    _volume(sheet, comm, lead.gpu is not None, steps, basis)
     if lead.gpu is None:
         if comm.present:
             sheet.put(
@@ -193,6 +195,20 @@ def communication_facts(
         if usual:
             skew = loads[-1] / usual - 1.0
             sheet.put("comm.rank_skew_frac", skew, "traces of all ranks", f"{len(loads)} ranks")
+
+
+def _volume(sheet: SheetBuilder, comm: Communication, on_gpu: bool, steps: int, basis: str) -> None:
+    """Bytes and group sizes of the collectives: of the kernels, on the CPU of the calls."""
+    if on_gpu:
+        sizes = [row.bytes * row.count for row in comm.collectives if row.bytes is not None]
+        total = sum(sizes) if sizes else None
+        groups = sorted({row.group_size for row in comm.collectives if row.group_size})
+    else:
+        total, groups = comm.host_bytes, comm.host_group_sizes
+    if total is not None:
+        sheet.put("comm.gib_per_step", total / steps / 2**30, "trace", basis)
+    if groups:
+        sheet.put("comm.group_sizes", [str(size) for size in groups], "trace", basis)
 
 
 def _per(total: float | None, steps: int) -> float | None:

@@ -47,7 +47,7 @@ def section(material: Material) -> Section | None:
             panels[0].y_title, panels[0].curves, [level], percent=True, from_zero=True, top=panels[0].top
         )
     blocks: list[Block] = [_figure(panels, by_gpu, mfu, _spans(observation, start))]
-    throttled = sorted({reason for s in observation.device_samples for reason in s.throttle_reasons})
+    throttled = sorted({reason for s in observation.device_samples for reason in s.throttle_reasons or ()})
     if throttled:
         share = sum(bool(s.throttle_reasons) for s in observation.device_samples) / len(
             observation.device_samples
