@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from autotune.data import data_dir
 from autotune.facts.catalogue import catalogue
-from autotune.rules.compile import load_text
+from autotune.rules.compile import read_rule
 from autotune.rules.examples import run_example
-from autotune.rules.lint import check_rule
+from autotune.rules.lint import check_quality
+from autotune.rules.pack import check_references
 
 ORIGINALS = [p.read_text() for p in sorted(data_dir("rules").glob("[a-z]*/*.yaml"))]
 PIECES = [
@@ -88,14 +89,17 @@ KEYS = [
 
 
 def check(text: str) -> None:
-    loaded, problems = load_text(text, "made-up.yaml", catalogue=catalogue())
-    assert (loaded is None) == any(problem.level == "error" for problem in problems)
+    reading = read_rule(text, "made-up.yaml", catalogue=catalogue())
+    loaded, problems = reading.loaded, reading.problems
+    if reading.rule is not None:  # also of what breaks the form of a rule
+        problems = [*problems, *check_quality(reading.rule, reading.source, reading.broken)]
+        check_references([reading], {"data/other"})
+    assert (loaded is None) == any(problem.level == "error" for problem in reading.problems)
     for problem in problems:
         assert str(problem).startswith(f"made-up.yaml:{problem.line}:{problem.column}: ")
         assert problem.line >= 1
         assert problem.column >= 1
     if loaded is not None:
-        check_rule(loaded)
         for example in loaded.rule.examples:
             run_example(loaded, example, catalogue())
 
