@@ -33,6 +33,11 @@ def is_user(filename: str) -> bool:
     return _owner(filename) == _USER
 
 
+def is_observer(filename: str) -> bool:
+    """One of the observer's own files."""
+    return _owner(filename) == _OURS
+
+
 def _owner(filename: str) -> int:
     known = _known.get(filename)
     if known is None:
