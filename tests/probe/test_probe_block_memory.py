@@ -13,7 +13,15 @@ FLOAT = 4
 
 
 @pytest.mark.job
-@pytest.mark.parametrize("style", ["function", "reentrant", "wrapper", "transformers"])
+@pytest.mark.parametrize(
+    "style",
+    [
+        "function",
+        "wrapper",  # FSDP2 on one gloo rank
+        pytest.param("reentrant", marks=pytest.mark.full),
+        pytest.param("transformers", marks=pytest.mark.full),
+    ],
+)
 def test_plain_blocks_are_measured_and_train_alike(tmp_path: Path, style: str) -> None:
     words = ("--style", style, "--accumulation", "2")
     seen = run(
@@ -48,7 +56,8 @@ def test_plain_blocks_are_measured_and_train_alike(tmp_path: Path, style: str) -
 
 @pytest.mark.job
 @pytest.mark.parametrize(
-    ("style", "callee"), [("wrapper", "apply_activation"), ("reentrant", "checkpoint.check")]
+    ("style", "callee"),
+    [("wrapper", "apply_activation"), pytest.param("reentrant", "checkpoint.check", marks=pytest.mark.full)],
 )
 def test_only_calls_of_checkpoint_itself_are_places_to_edit(tmp_path: Path, style: str, callee: str) -> None:
     """A wrapped layer calls it inside torch: the user's line is a call of the layer."""
