@@ -129,8 +129,12 @@ def test_ranks_started_by_multiprocessing_spawn(tmp_path: Path, record_property:
         (1, 2, "stopped"),
     ]
     assert len({len(rank.steps) for rank in job.observation.ranks}) == 1
-    start = "torch.multiprocessing.spawn"
-    told(record_property, start, "DDP", "2 ranks, stopped at the same step, exit code 0")
+    told(
+        record_property,
+        "torch.multiprocessing.spawn",
+        "DDP",
+        "2 ranks, stopped at the same step, exit code 0",
+    )
 
 
 @pytest.mark.job
