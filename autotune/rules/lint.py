@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
-import re
-import sys
-import warnings
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from autotune.rules.compile import LoadedRule
 from autotune.rules.load import RuleSet, collect_rules
 from autotune.rules.model import Rule
 from autotune.rules.parse import Catalogue
 from autotune.rules.partial import Gap
+from autotune.rules.patterns import pattern_fault
 from autotune.rules.problems import Problem
-from autotune.rules.steps import ALLOWED_ACTIONS, AtSite, SetCount
+from autotune.rules.steps import ALLOWED_ACTIONS
 from autotune.rules.truth import NOT_APPLICABLE
 from autotune.rules.yaml_text import SourceFile, read_yaml
-
-_ANCHORS = ("^", "\\A", "\\b", "(^|", "(?:^|", "(?<!", "\\.")
-
-
-_PARSER = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
-_MOST_REPEATS = 3
 
 
 @dataclass
@@ -131,57 +121,7 @@ def _check_fixes(rule: Rule, source: SourceFile) -> list[Problem]:
             if actions is not None and step.action not in actions:
                 message = f"{step.action} does not belong to the surface {fix.surface} ({', '.join(actions)})"
                 problems.append(source.at(("fix", i, "steps", j, "action"), message))
-            if isinstance(step, AtSite | SetCount):
-                for k, pattern in enumerate(step.callees):
-                    fault = pattern_fault(pattern)
-                    if fault:
-                        problems.append(source.at(("fix", i, "steps", j, "callees", k), fault))
-            if isinstance(step, SetCount) and step.names:
-                fault = pattern_fault(f"^({step.names})$")
-                if fault:
-                    problems.append(source.at(("fix", i, "steps", j, "names"), fault))
     return problems
-
-
-def pattern_fault(pattern: str, *, anchored: bool = True) -> str:
-    """What is wrong with a regular expression over names; empty when nothing is."""
-    if isinstance(pattern, Gap):
-        return ""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the interpreter's advice on odd but legal spelling
-            re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        return f"'{pattern}' is not a regular expression ({error})"
-    nested, repeats = _repeats(_PARSER.parse(pattern)) if anchored else (False, 0)
-    if nested or repeats > _MOST_REPEATS:
-        return f"'{pattern}' repeats what repeats, or too often: looking for it could take for ever"
-    if anchored and not (pattern.startswith(_ANCHORS) or pattern.endswith("$")):
-        return f"'{pattern}' matches inside any name; anchor it with ^, $ or \\b"
-    if re.fullmatch(pattern, "") or re.search(pattern, "\x00"):
-        return f"'{pattern}' matches every name"
-    return ""
-
-
-def _repeats(parsed: Any, inside: bool = False) -> tuple[bool, int]:
-    """Whether a repetition stands inside another, and how many there are without an end."""
-    nested, count = False, 0
-    for operator, argument in parsed:
-        name = str(operator)
-        inner: list[Any] = []
-        open_ended = name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT") and argument[1] > 9
-        if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-            inner = [argument[2]]
-        elif name == "BRANCH":
-            inner = list(argument[1])
-        elif name in ("SUBPATTERN", "ASSERT", "ASSERT_NOT", "ATOMIC_GROUP"):
-            inner = [argument[-1] if isinstance(argument, tuple) else argument]
-        nested = nested or (open_ended and inside)
-        count += open_ended
-        for part in inner:
-            below, more = _repeats(part, inside or open_ended)
-            nested, count = nested or below, count + more
-    return nested, count
 
 
 def check_tables(folder: Path, root: Path | None = None) -> list[Problem]:

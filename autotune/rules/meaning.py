@@ -12,6 +12,7 @@ from typing import TypeAlias
 from autotune.rules.expression import Arithmetic, Node, fact_names, walk
 from autotune.rules.parse import Flaw
 from autotune.rules.partial import Gap
+from autotune.rules.patterns import pattern_fault
 from autotune.rules.problems import did_you_mean
 from autotune.rules.reader import CatalogueEntry
 from autotune.rules.steps import (
@@ -19,6 +20,7 @@ from autotune.rules.steps import (
     Install,
     RemoveFlag,
     Render,
+    SetCount,
     SetEnv,
     SetFlag,
     SetKeyword,
@@ -103,7 +105,14 @@ def _constant(node: Node) -> float | None:
 
 def step_faults(step: Step) -> Iterator[tuple[Place, str]]:
     """What is wrong with one step of a fix, beside its form; places are relative to the step."""
-    if isinstance(step, AtSite):
+    if isinstance(step, AtSite | SetCount):
+        for index, pattern in enumerate(step.callees):
+            if fault := pattern_fault(pattern):
+                yield ("callees", index), fault
+    if isinstance(step, SetCount):
+        if step.names and (fault := pattern_fault(f"^({step.names})$")):
+            yield ("names",), fault
+    elif isinstance(step, AtSite):
         yield from _site_faults(step)
     elif isinstance(step, UseShim):
         if _is_wrong(_SHIM, step.template):

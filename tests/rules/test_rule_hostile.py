@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.analyze.diagnose import RuleSources
 from autotune.analyze.trace_set import undecided_here
 from autotune.apply.shims import render_shim
 from autotune.cli.main import run
@@ -18,8 +19,9 @@ from autotune.facts.sheet import SheetBuilder
 from autotune.records.findings import Finding, Gain, Undecided
 from autotune.rules.compile import read_rule
 from autotune.rules.examples import run_examples
-from autotune.rules.lint import lint, pattern_fault
+from autotune.rules.lint import lint
 from autotune.rules.load import collect_rules, load_rules
+from autotune.rules.patterns import pattern_fault
 from autotune.rules.ranking import ranked
 from autotune.rules.templates import TemplateFault, check, render
 
@@ -142,6 +144,9 @@ def test_a_fault_of_meaning_is_told_at_its_place(old: str, new: str, place: str,
         ("env-var", "action: set_env, name: A=B, value: x", "no name of a variable"),
         ("package", "action: install, packages: [git+https://x/y]", "no package name"),
         ("package", "action: install, packages: ['--index-url=http://x']", "no package name"),
+        ("call-site", "action: delete_statement, at: save, callees: ['(']", "no regular expression"),
+        ("call-site", "action: delete_statement, at: save, callees: ['^(a+)+$']", "take for ever"),
+        ("call-site", "action: set_count, names: '(', was: 1, value: 2", "no regular expression"),
         ("call-site", "action: set_keyword, at: loader", "needs keywords"),
         ("call-site", "action: set_keyword, at: loader, keywords: {a b: '1'}", "no name of an argument"),
         ("call-site", "action: wrap_call, at: loader, template: f()", "needs {original}"),
@@ -154,7 +159,10 @@ def test_a_step_that_cannot_be_made_is_told(surface: str, step: str, part: str) 
     assert len(lines) == 1 and part in lines[0], lines
 
 
-@pytest.mark.parametrize("pattern", ["^(a+)+$", "^(.*a){25}$", r"^(\w+\.)*x$", "^.*a.*b.*c.*d$"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["^(a+)+$", "^(.*a){25}$", r"^(\w+\.)*x$", "^.*a.*b.*c.*d$", "^(a|aa)+$", "^" + "a?" * 30 + "a" * 30],
+)
 def test_a_pattern_that_could_take_for_ever_is_refused(pattern: str) -> None:
     assert "take for ever" in pattern_fault(pattern)
     assert pattern_fault(r"(^|\.)(from_pretrained|from_config)$") == ""
@@ -302,3 +310,11 @@ def test_an_exception_without_an_example_is_told(pack: Pack) -> None:
     assert told == [(9, 7, "warning")]
     text += "  - {name: d, facts: {data.padding_frac: 0.5, run.out_of_memory: true}, expect: no-match}\n"
     assert lint([pack({"data/one.yaml": text})], catalogue=catalogue()).problems == []
+
+
+def test_a_run_is_judged_by_the_rules_that_were_there_when_it_started(pack: Pack) -> None:
+    folder = pack({"data/one.yaml": GOOD})
+    sources = RuleSources(user_dirs=(folder,))
+    sources.check()
+    (folder / "data" / "one.yaml").write_text("nothing")
+    assert any(loaded.id == "data/one" for loaded in sources.loaded.rules)
