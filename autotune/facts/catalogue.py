@@ -12,6 +12,7 @@ from autotune.facts.catalog import (
     debug,
     device,
     env,
+    host,
     kernels,
     launch,
     loss,
@@ -47,6 +48,7 @@ _GROUPS = (
     device,
     env,
     trainer,
+    host,
 )
 
 

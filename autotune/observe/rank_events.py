@@ -16,7 +16,9 @@ from autotune.records.observation import (
     EnvironmentRecord,
     FlagsRecord,
     ForwardRecord,
+    ForwardUses,
     GuardRecord,
+    HostSamples,
     IsolationRecord,
     LoaderRecord,
     MemoryRecord,
@@ -28,6 +30,7 @@ from autotune.records.observation import (
     PhaseRecord,
     ProcessGroupRecord,
     RankObservation,
+    RepeatedCalls,
     SegmentRecord,
     ShardingRecord,
     StepRecord,
@@ -44,6 +47,9 @@ _LAST: dict[str, type[Record]] = {
     "flags": FlagsRecord,
     "model": ModelRecord,
     "forward": ForwardRecord,
+    "forward_uses": ForwardUses,
+    "host_samples": HostSamples,
+    "repeated_calls": RepeatedCalls,
     "checkpointing": CheckpointingRecord,
     "sharding": ShardingRecord,
     "memory": MemoryRecord,
@@ -68,9 +74,9 @@ class RankEvents:
     phases: list[PhaseRecord] = field(default_factory=list)
     segments: list[SegmentRecord] = field(default_factory=list)
     compile_reasons: dict[tuple[str, ...], CompileReason] = field(default_factory=dict)
+    memory_steps: list[MemoryStep] = field(default_factory=list)
     windows: list[WindowRecord] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=dict)
-    memory_steps: list[MemoryStep] = field(default_factory=list)
     parity: dict[str, Any] = field(default_factory=dict)
     parity_steps: list[ParityStep] = field(default_factory=list)
     isolation: list[IsolationRecord] = field(default_factory=list)
@@ -208,12 +214,16 @@ class RankEvents:
                 "windows": self.windows,
                 "model": self.last.get("model"),
                 "forward": self.last.get("forward"),
+                "forward_uses": self.last.get("forward_uses"),
+                "host_samples": self.last.get("host_samples"),
+                "repeated_calls": self.last.get("repeated_calls"),
                 "optimizers": list(self.optimizers.values()),
                 "loaders": list(self.loaders.values()),
                 "checkpointing": self.last.get("checkpointing"),
                 "sharding": self.last.get("sharding"),
                 "process_groups": self.process_groups,
                 "memory": memory,
+                "memory_steps": self.memory_steps,
                 "flags": self.last.get("flags"),
                 "recipe": self.last.get("recipe"),
                 "phases": self.phases,
@@ -222,7 +232,6 @@ class RankEvents:
                 "parity": self._parity() if has_parity else None,
                 "trace_file": trace_file if trace_file and (launch / trace_file).is_file() else None,
                 "traced_steps": int(self.trace.get("traced_steps", 0)),
-                "memory_steps": self.memory_steps,
                 "traced_micro_batches": self.trace.get("traced_micro_batches"),
                 "counters": counters,
                 "patch_fingerprint": self.fingerprint,
@@ -251,6 +260,7 @@ _TAKERS: dict[str, Any] = {
     "segment": lambda r, e: r._add(r.segments, SegmentRecord, e, "segment"),
     "process_groups": RankEvents.take_process_groups,
     "compile_reason": RankEvents.take_compile_reason,
+    "memory_step": lambda r, e: r._add(r.memory_steps, MemoryStep, e, "memory step"),
     "window": lambda r, e: r._add(r.windows, WindowRecord, e, "window"),
     "counters": lambda r, e: r.counters.update(e.get("values", {})),
     "parity": lambda r, e: r.parity.update(e),
@@ -260,7 +270,6 @@ _TAKERS: dict[str, Any] = {
     "fingerprint": lambda r, e: setattr(r, "fingerprint", e.get("digest")),
     "trainer": RankEvents.take_trainer,
     "schedule": RankEvents.take_schedule,
-    "memory_step": lambda r, e: r._add(r.memory_steps, MemoryStep, e, "memory step"),
     "out_of_memory": lambda r, e: setattr(r, "out_of_memory", e.get("error", "")),
     "note": lambda r, e: r.notes.append(str(e.get("text", ""))),
     "device_step": lambda r, e: r.device_ms.__setitem__(int(e["index"]), float(e["device_ms"])),

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from . import batches, compile_watch, frames, models, origins, sites
+from . import batches, compile_watch, forward_uses, frames, models, origins, sites
 from .core import call_parity, core, hook
 
 _CALLS = 4  # training calls that are described
@@ -31,6 +31,7 @@ def watch(torch: Any, model: Any) -> None:
     global _watched, _names
     _watched = weakref.ref(model)
     _names = _parameters(models.unwrap(model))
+    forward_uses.watch(model)
     if model.__dict__.get("_compiled_call_impl") is not None:
         original = model._compiled_call_impl
 

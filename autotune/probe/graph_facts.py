@@ -1,15 +1,16 @@
 """Gradients that no optimizer uses: found once, in the autograd graph of one backward.
 
 From the loss the graph is walked to its leaves. The gradient of a parameter that stands in no optimizer is
-computed for nothing; so is every node of the graph that leads to such parameters only. Shards and other
-stand-ins for parameters are taken for used.
+computed for nothing; so is every node of the graph that leads to such parameters only. The same holds for
+a second module beside the trained one (a reference or teacher model). Shards and other stand-ins for parameters
+are taken for used.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from . import models
+from . import foreign_models, models
 from .core import core
 
 _MOST_NODES = 300_000
@@ -31,10 +32,13 @@ def backward_begins(tensors: Any, steps_ended: int) -> None:
         return
     names = {id(parameter): name for name, parameter in root.named_parameters()}
     nodes = [node for tensor in tensors if (node := getattr(tensor, "grad_fn", None)) is not None]
-    needed = _walk(nodes, set(names) - used)
+    foreign = foreign_models.find(root, used)
+    needed = _walk(nodes, (set(names) - used) | set(foreign.names))
     if needed is None:
         return
     leaves = [node.variable for node in needed if _is_leaf(node)]
+    foreign.keep(leaves)
+    names = {**names, **foreign.names}
     known = [leaf for leaf in leaves if id(leaf) in names]
     if not any(id(leaf) in used for leaf in known):
         return  # the optimizers hold copies: what they use cannot be told
@@ -84,7 +88,10 @@ def collect(root: Any) -> dict[str, Any]:
     found = {**_found, "unused_gradient_parameters": sum(leaf.numel() for _, leaf in idle)}
     if len(idle) < len(_unused):
         found["needless_backward_frac"] = 0.0
-    found["unused_gradient_modules"] = _modules(root, {name for name, _ in idle})[:8]
+    own = {name for name, _ in idle if not name.startswith(foreign_models.BESIDE)}
+    beside = {name for name, _ in idle if name.startswith(foreign_models.BESIDE)}
+    found["unused_gradients_beside"] = bool(beside) and not own
+    found["unused_gradient_modules"] = (_modules(root, own) + foreign_models.modules(beside))[:8]
     return found
 
 

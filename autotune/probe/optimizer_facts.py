@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from typing import Any
 
-from . import models, sites
+from . import idle_rows, models, sites
 from .model_facts import global_count
 
 _site_of: dict[int, str] = {}
@@ -36,6 +36,7 @@ def gradients(optimizer: Any) -> None:
     """Formats and size of the gradients that reach this optimizer, once; it is about to use them."""
     if id(optimizer) in _gradients:
         return
+    idle_rows.look(optimizer)
     formats: Counter[str] = Counter()
     size = 0
     for group in optimizer.param_groups:
@@ -73,6 +74,7 @@ def collect(number: int, optimizer: Any) -> dict[str, Any]:
         "state_dtypes": state_formats,
         "gradient_dtypes": formats,
         "gradient_bytes": gradient_bytes,
+        "idle_values": idle_rows.of(optimizer),
         "site": _site_of.get(id(optimizer)),
     }
 

@@ -20,8 +20,10 @@ from . import (
     compile_watch,
     device_clock,
     forward_calls,
+    forward_uses,
     hand_updates,
     models,
+    repeated_calls,
     segments,
     sharding_facts,
     tracing,
@@ -223,6 +225,9 @@ class Steps:
             self._beside_ns += max(0, perf_counter_ns() - self._beside_from_ns)
             self._beside_from_ns = 0
 
+    def in_backward(self) -> bool:
+        return self._backward_depth > 0
+
     def beside(self) -> bool:
         """Whether the loop runs code of its own, after a backward or an update."""
         return bool(self._beside_from_ns)
@@ -279,6 +284,8 @@ class Steps:
         if compile_watch.step_ended(self.index):
             tags.add("compile")
         checkpoint_facts.step_ended(self.backwards)
+        forward_uses.step_ended(self.index, end)
+        repeated_calls.step_ended(self.index, self.backwards, end)
         sharding_facts.step_ended()
         tags |= windows.tags(self.index)
         hook_ns = core.hook_ns

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from . import device_clock, progress, stop, tracing
+from . import device_clock, host_samples, progress, stop, tracing
 from .core import call_parity, core
 
 _LEAD = 4  # steps between rank 0's decision and its effect: more than ranks can be apart
@@ -176,6 +176,10 @@ def _mark(name: str, index: int) -> None:
     synchronise()
     device_clock.collect()
     core.emit("window", {"name": name, "begins_after": index, "synced_s": time.perf_counter()})
+    if name == "timing":
+        host_samples.start()
+    else:
+        host_samples.finish()
 
 
 def synchronise() -> None:

@@ -74,6 +74,7 @@ class ModelRecord(Record):
     gradient_parameters: int | None = None  # elements that got a gradient in one backward
     unused_gradient_parameters: int | None = None  # of these, in no optimizer and never written to
     unused_gradient_modules: list[str] = Field(default_factory=list)
+    unused_gradients_beside: bool | None = None  # all of them in modules beside the trained model
     needless_backward_frac: float | None = None  # nodes of the graph that lead to such parameters only
     local_parameter_bytes: int | None = None
     layers: int | None = None
@@ -125,6 +126,7 @@ class OptimizerRecord(Record):
     state_dtypes: dict[str, int] = Field(default_factory=dict)  # dtype -> elements of this rank
     gradient_dtypes: dict[str, int] = Field(default_factory=dict)  # as they reach the optimizer
     gradient_bytes: int | None = None
+    idle_values: int | None = None  # updated although their whole row of a table got no gradient in the step
     site: str | None = None
 
 
@@ -203,10 +205,10 @@ class MemoryStep(Record):
     resting_bytes: int | None = None  # at the end of the step: parameters, gradients, optimizer states
     reserved_bytes: int | None = None
     kept_bytes: int | None = None  # what autograd kept of the largest block that ran plainly
-    peak_of_step: bool = True  # false: the host only knows the peak of the whole process
-
     layers: int | None = None  # equal layers of a model that checkpoints nothing
     layer_bytes: int | None = None  # what autograd kept of one of them
+    peak_of_step: bool = True  # false: the host only knows the peak of the whole process
+
 
 class FlagsRecord(Record):
     """Switches that change speed."""
@@ -356,6 +358,41 @@ class ParityRecord(Record):
     reduction_unknown: str = ""  # why the ranks' own gradients were not seen
 
 
+class HostSamples(Record):
+    """Looks at the training thread's stack in the timed steps; shares are of all looks."""
+
+    samples: int
+    spent_ms: float = 0.0
+    loop_frac: float | None = None  # in the user's Python loop that takes most
+    loop_function: str | None = None
+    call_frac: float | None = None  # in the library function, not a training library's, that takes most
+    call_name: str | None = None
+    loading_frac: float | None = None  # in user code below a loader of this process
+    loading_function: str | None = None
+
+
+class ForwardUses(Record):
+    """Calls of the outermost model in a few steps of the warm-up."""
+
+    steps: int
+    unused_ms_per_step: float | None = None  # a graph was recorded and no output got a gradient
+    unused_calls_per_step: float | None = None
+    repeated: bool | None = None  # all of them had the inputs of a call that was trained on
+    uncached_ms_per_step: float | None = None  # without gradients and cache, each call one token longer
+    uncached_calls_per_step: float | None = None
+
+
+class RepeatedCalls(Record):
+    """The module that one training step calls most, at least 16 times per backward; frac of that step."""
+
+    module: str | None = None
+    callee: str = ""
+    cell: bool = False  # one of torch's recurrent cells
+    calls_per_backward: float
+    frac: float  # its forwards alone
+    call_us: float | None = None
+
+
 class RankObservation(Record):
     """Everything one rank reported."""
 
@@ -369,6 +406,9 @@ class RankObservation(Record):
     windows: list[WindowRecord] = Field(default_factory=list)
     model: ModelRecord | None = None
     forward: ForwardRecord | None = None
+    forward_uses: ForwardUses | None = None
+    repeated_calls: RepeatedCalls | None = None
+    host_samples: HostSamples | None = None
     optimizers: list[OptimizerRecord] = Field(default_factory=list)
     loaders: list[LoaderRecord] = Field(default_factory=list)
     checkpointing: CheckpointingRecord | None = None

@@ -31,6 +31,14 @@ SiteKind = Literal[
     "empty_cache",
     "gc_collect",
     "threads",  # torch.set_num_threads
+    # places that take time, seen from beside; their span is not known
+    "host_loop",  # a Python loop of the user's
+    "host_call",  # a library function that the user's code calls in the step
+    "host_loading",  # user code below a loader without workers
+    "unused_forward",  # a call of the model whose graph nothing used
+    "uncached_forward",  # a call of the model that computes a known prefix again
+    "repeated_call",  # a module called many times in one step
+    "foreign_forward",  # a call of a module that gets gradients and is in no optimizer
 ]
 
 # Where the value of an argument came from.

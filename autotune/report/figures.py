@@ -29,6 +29,10 @@ def figures(facts: FactSheet, findings: list[Finding], price_per_gpu_hour: float
     if useful is not None:
         extra = f" ({padded:,.0f} with padding)" if padded is not None and padded > useful * 1.01 else ""
         rows.append(("useful tokens/s", f"{useful:,.0f}{extra}"))
+    elif padded is not None:
+        rows.append(("tokens/s", f"{padded:,.0f} (padding, if any, is not told from text)"))
+    elif (examples := number(facts, "run.examples_per_s")) is not None:
+        rows.append(("examples/s", f"{examples:,.{0 if examples >= 10 else 2}f}"))
     rows += _use_of_gpu(facts)
     peak, device = number(facts, "memory.peak_reserved_gib"), number(facts, "memory.device_gib")
     if peak is not None and device is not None:

@@ -52,5 +52,12 @@ FACTS = (
         "Parts of the model whose gradients no optimizer uses",
         "probe",
     ),
+    Fact(
+        "model.unused_gradients_beside",
+        "bool",
+        "",
+        "The gradients no optimizer uses all belong to modules beside the trained model",
+        "probe",
+    ),
     Fact("model.vocab_misaligned", "bool", "", "The vocabulary is no multiple of 8", "probe"),
 )

@@ -57,5 +57,12 @@ FACTS = (
         "Gradient clipping reads the norm to test for NaN",
         "probe",
     ),
+    Fact(
+        "optimizer.idle_values_frac",
+        "float",
+        "frac",
+        "Share of the updated values in rows of large tables that got no gradient in the step",
+        "probe",
+    ),
     Fact("optimizer.clip_foreach", "bool", "", "Gradient clipping works on all tensors at once", "probe"),
 )

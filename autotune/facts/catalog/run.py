@@ -44,6 +44,13 @@ FACTS = (
         "Tokens with padding per second over all ranks, unprofiled",
         "derived",
     ),
+    Fact(
+        "run.examples_per_s",
+        "float",
+        "count",
+        "Examples (rows of the batches) per second over all ranks, unprofiled",
+        "derived",
+    ),
     Fact("run.batches_per_epoch", "int", "count", "Micro-batches one rank takes for an epoch", "probe"),
     Fact("run.optimizer_steps_per_epoch", "float", "count", "Optimizer steps for an epoch", "derived"),
     Fact(

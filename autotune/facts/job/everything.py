@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotune.facts.job.calls import call_facts
 from autotune.facts.job.causes import cause_facts
 from autotune.facts.job.data import data_facts
+from autotune.facts.job.host import host_facts
 from autotune.facts.job.machine import debug_facts, device_facts, environment_facts, memory_facts
 from autotune.facts.job.model import (
     attention_facts,
@@ -50,6 +51,7 @@ def job_facts(sheet: SheetBuilder, observation: Observation) -> None:
     pause_facts(sheet, observation)
     stall_facts(sheet, observation)
     cause_facts(sheet, observation)
+    host_facts(sheet, observation)
     call_facts(sheet, observation)
     package_facts(sheet, lead.environment)
     switch_facts(sheet, lead)

@@ -50,14 +50,16 @@ def run_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> None
     sheet.put("run.epochs_planned", observation.epochs_planned, "the job's arguments")
     kept = set(times.indices)
     seconds = sum(times.durations_ms) / 1000.0
-    real, padded = 0, 0
-    known_real = known = bool(kept)
+    real, padded, examples = 0, 0, 0
+    known_real = known = counted = bool(kept)
     for index, entries in steps_by_index(observation).items():
         if index not in kept:
             continue
         for _, step in entries:
             known_real &= step.real_tokens is not None
             known &= step.tokens is not None
+            counted &= step.examples is not None
+            examples += step.examples or 0
             real += step.real_tokens or 0
             padded += step.tokens or 0
     why = "tokens could not be counted on the CPU side of the loader"
@@ -76,6 +78,13 @@ def run_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> None
         steps_basis,
         why=why,
     )
+    sheet.put(
+        "run.examples_per_s",
+        examples / seconds if counted and seconds else None,
+        tokens_source,
+        steps_basis,
+        why="the batches do not show how many examples they hold",
+    )
 
 
 def optimizer_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> None:
@@ -87,6 +96,11 @@ def optimizer_facts(sheet: SheetBuilder, observation: Observation, basis: str) -
         sheet.put("optimizer.class_name", main.class_name, source)
         sheet.put("optimizer.implementation", main.implementation, source)
         sheet.put("optimizer.fused_available", main.fused_available, source)
+        idle = [o.idle_values for o in lead.optimizers]
+        updated = sum(o.parameters for o in lead.optimizers)
+        if updated and all(value is not None for value in idle):
+            share = sum(value or 0 for value in idle) / updated
+            sheet.put("optimizer.idle_values_frac", min(1.0, share), source, "gradients of one step")
     times = step_times(observation)
     spent, shares = [], []
     for index, entries in steps_by_index(observation).items():

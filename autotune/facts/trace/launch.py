@@ -13,6 +13,10 @@ def launch_facts(
     """Busy share against the unprofiled step, counts per step, starvation of the launch queue."""
     tables = lead.tables
     sheet.put("launch.cpu_ops_per_step", tables.cpu_calls / steps, "trace", basis)
+    sheet.put("host.op_frac", lead.cpu.main_thread_busy_frac, "trace", basis + ", profiled")
+    unprofiled_ms = sheet.number("run.step_ms")
+    if unprofiled_ms:
+        sheet.put("host.ops_per_ms", tables.cpu_calls / steps / unprofiled_ms, "trace and probe", basis)
     gpu = lead.gpu
     if gpu is None:
         reason = "the trace has no GPU work"

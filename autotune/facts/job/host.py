@@ -1,0 +1,59 @@
+"""Facts from looks at the training thread's stack and from the calls of the outermost model."""
+
+from __future__ import annotations
+
+from autotune.facts.sheet import SheetBuilder
+from autotune.records.observation import Observation
+
+_FEWEST_SAMPLES = 20
+
+
+def host_facts(sheet: SheetBuilder, observation: Observation) -> None:
+    """From the lead rank; absent where nothing looked or the looks were too few."""
+    lead = observation.ranks[0]
+    found = lead.host_samples
+    if found is not None:
+        source, basis = "probe, stack of the training thread", f"{found.samples} looks, rank {lead.rank}"
+        sheet.put("host.samples", found.samples, source, basis)
+        few = f"only {found.samples} looks" if found.samples < _FEWEST_SAMPLES else ""
+        sheet.put("host.loop_frac", found.loop_frac, source, basis, why=few)
+        sheet.put("host.call_frac", found.call_frac, source, basis, why=few)
+        for name, value in (
+            ("host.loop_function", found.loop_function),
+            ("host.call_name", found.call_name),
+            ("host.loading_function", found.loading_function),
+        ):
+            if value is not None:
+                sheet.put(name, value, source, basis)
+            elif not few:
+                sheet.not_applicable(name, "no look found one")
+    calls = lead.repeated_calls
+    if calls is not None:
+        source, basis = "probe, calls of all modules", f"one step, rank {lead.rank}"
+        sheet.put("host.repeated_calls", calls.calls_per_backward, source, basis)
+        sheet.put("host.repeated_frac", calls.frac, source, basis)
+        sheet.put("host.repeated_cell", calls.cell, source, basis)
+        for name, value in (
+            ("host.repeated_module", calls.module),
+            ("host.repeated_call_us", calls.call_us),
+        ):
+            if value is not None:
+                sheet.put(name, value, source, basis)
+            else:
+                sheet.not_applicable(name, "no module is called so often")
+    uses = lead.forward_uses
+    if uses is None:
+        return
+    source, basis = "probe, calls of the model", f"{uses.steps} steps, rank {lead.rank}"
+    step_ms = sheet.number("run.step_ms")
+    sheet.put("host.uncached_forwards_per_step", uses.uncached_calls_per_step, source, basis)
+    why = "no forward with gradients was seen in these steps"
+    for name, spent_ms in (
+        ("host.uncached_frac", uses.uncached_ms_per_step),
+        ("host.unused_forward_frac", uses.unused_ms_per_step),
+    ):
+        known = spent_ms is not None and step_ms
+        share = min(1.0, (spent_ms or 0.0) / (step_ms or 1.0)) if known else None
+        sheet.put(name, share, source, basis + " against the unprofiled step", why=why)
+    sheet.put("host.unused_forwards_per_step", uses.unused_calls_per_step, source, basis, why=why)
+    sheet.put("host.unused_forward_repeats", uses.repeated, source, basis, why=why)

@@ -1,0 +1,210 @@
+"""Where the training thread is: a thread beside it reads its stack every few milliseconds of the timed steps.
+
+Two things come of it: the function of the user's that computes in a Python loop, and the library function
+(no training library) that the user's code calls in the step. A loop that holds the end of a step is the
+training loop itself and does not count. Nothing runs in the training thread, and nothing in trials.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections import Counter
+from time import perf_counter_ns
+from types import CodeType, FrameType
+from typing import Any
+
+from . import frames, loops, places
+from .core import core
+
+_EVERY_S = 0.007
+_SLOWEST_S = 0.03
+_MOST_SHARE = 0.01  # of the window that the samples may take; beyond it they become rarer
+_MOST_DEPTH = 120
+_FEWEST = 20  # samples that say something
+_MOSTLY = 0.7
+_INNER = 0.8  # an inner function is named instead of the outer one when it has this share of its samples
+# packages whose functions are the training itself, and what only passes calls on
+_TRAINING = {
+    "torch", "transformers", "accelerate", "lightning", "pytorch_lightning", "lightning_fabric",
+    "peft", "trl", "deepspeed", "diffusers", "timm", "torchvision", "torchaudio", "einops", "fla",
+    "flash_attn", "xformers", "bitsandbytes", "apex", "liger_kernel", "megatron", "unsloth",
+    "torchtune", "torchrec", "torch_geometric", "axolotl", "llamafactory", "jaxtyping", "tqdm",
+    "functools", "contextlib", "runpy", "threading", "importlib", "concurrent", "asyncio", "queue",
+    "multiprocessing", "selectors", "__main__",
+}  # fmt: skip
+
+_Call = tuple[CodeType, int, str]  # caller, its line, what it calls
+
+_thread: threading.Thread | None = None
+_over = threading.Event()
+_taken = 0
+_spent_ns = 0
+_loops: Counter[places.Place] = Counter()  # in a Python loop, by each user function around it
+_depth: dict[CodeType, int] = {}  # how far out that function was, at most
+_all: Counter[CodeType] = Counter()  # all samples with that function on the stack
+_calls: Counter[_Call] = Counter()
+_within: Counter[tuple[_Call, tuple[places.Place, ...]]] = (
+    Counter()
+)  # in a loop, what is around
+_loading: Counter[places.Place] = Counter()  # samples inside a loader of this process
+_ends: dict[CodeType, int] = {}  # functions on the stack at the end of a step, and their lines
+
+
+def start() -> None:
+    """Called at a step's end in the training thread."""
+    global _thread
+    if _thread is not None or not core.settings.full:
+        return
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frames.is_user(frame.f_code.co_filename):
+            loops.inside(frame.f_code, frame.f_lineno)  # reads the file now and not while samples are taken
+            _ends.setdefault(frame.f_code, frame.f_lineno)
+        frame = frame.f_back
+    _over.clear()
+    _thread = threading.Thread(
+        target=_watch, args=(threading.get_ident(),), name="autotune-samples", daemon=True
+    )
+    _thread.start()
+
+
+def finish() -> None:
+    """The timed steps are over."""
+    global _thread
+    if _thread is None or _over.is_set():
+        return
+    _over.set()
+    _thread.join(1.0)
+    core.emit("host_samples", _found())
+
+
+def _watch(ident: int) -> None:
+    global _taken, _spent_ns
+    dice, every_s, begun_ns = random.Random(0), _EVERY_S, perf_counter_ns()
+    while not _over.wait(every_s * dice.uniform(0.6, 1.4)):
+        start_ns = perf_counter_ns()
+        frame = sys._current_frames().get(ident)
+        if frame is None:
+            return
+        try:
+            _take(frame)
+        except Exception:
+            core.sink.fault("host_samples")
+            return
+        finally:
+            del frame
+        _spent_ns += perf_counter_ns() - start_ns
+        if _spent_ns > _MOST_SHARE * (perf_counter_ns() - begun_ns):
+            every_s = min(_SLOWEST_S, 1.5 * every_s)
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).split(".", 1)[0]
+
+
+def _take(leaf: FrameType) -> None:
+    """One look: the stack from the innermost frame outwards."""
+    global _taken
+    if frames.is_observer(leaf.f_code.co_filename):
+        return
+    _taken += 1
+    plain = True  # from the innermost frame to here nothing of a training library
+    looping = loading = False
+    inner: FrameType | None = None
+    called: tuple[CodeType, int, str] | None = None
+    first_user: places.Place | None = None
+    chain: list[places.Place] = []
+    seen: set[CodeType] = set()
+    frame: FrameType | None = leaf
+    depth = 0
+    while frame is not None and depth < _MOST_DEPTH:
+        code = frame.f_code
+        if frames.is_observer(code.co_filename):  # a wrapper around what the job calls
+            frame = frame.f_back
+            continue
+        if frames.is_user(code.co_filename):
+            place = (code, frame.f_lineno)
+            if first_user is None:
+                first_user = place
+                if inner is not None and _package(inner) not in _TRAINING:
+                    called = (*place, _name(inner))
+            if plain and not loading:
+                chain.append(place)
+                looping = looping or loops.inside(code, frame.f_lineno, _ends.get(code))
+            if code not in seen:
+                seen.add(code)
+                _all[code] += 1
+        elif _package(frame) in _TRAINING:
+            name = code.co_filename
+            if "_contextlib" not in name:  # a decorator such as torch.no_grad()
+                plain = False
+            loading = loading or "torch/utils/data" in name.replace("\\", "/")
+        inner, frame = frame, frame.f_back
+        depth += 1
+    if loading:
+        if first_user is not None:
+            _loading[first_user] += 1
+        return
+    if looping and called is not None:
+        _within[called, tuple(dict(chain).items())] += 1
+    if looping:
+        for out, place in enumerate(dict(chain).items()):
+            _loops[place] += 1
+            _depth[place[0]] = max(out, _depth.get(place[0], 0))
+    elif called is not None:
+        _calls[called] += 1
+
+
+def _name(frame: FrameType) -> str:
+    code = frame.f_code
+    return f"{frame.f_globals.get('__name__', '')}.{getattr(code, 'co_qualname', code.co_name)}"
+
+
+def _sort_out() -> None:
+    """A loop line that mostly waits for one library function is that function's, not the loop's."""
+    lines: Counter[_Call] = Counter()
+    for (called, _), count in _within.items():
+        lines[called] += count
+    for (called, chain), count in _within.items():
+        code, line, _ = called
+        if lines[called] >= _MOSTLY * max(_loops[code, line], lines[called]):
+            _calls[called] += count
+            _loops.subtract(dict.fromkeys(chain, count))
+
+
+def _found() -> dict[str, Any]:
+    """Fields of HostSamples, and one site for each place that is named."""
+    found: dict[str, Any] = {"samples": _taken, "spent_ms": round(_spent_ns / 1e6, 3)}
+    if _taken < _FEWEST:
+        return found
+    _sort_out()
+    by_function: Counter[CodeType] = Counter()
+    for (code, _), count in _loops.items():
+        by_function[code] += count
+    found["loop_frac"] = 0.0
+    # mostly loop: a function that also trains is only around it
+    hot = {code: count for code, count in by_function.items() if count >= 0.7 * _all[code]}
+    if hot:
+        most = max(hot.values())
+        code = min((c for c, n in hot.items() if n >= _INNER * most), key=lambda c: _depth[c])
+        line, _ = max(((k[1], n) for k, n in _loops.items() if k[0] is code), key=lambda item: item[1])
+        found["loop_frac"], found["loop_function"] = round(hot[code] / _taken, 4), code.co_name
+        places.tell("host_loop", (code, line), code.co_name, hot[code])
+    found["call_frac"] = 0.0
+    names: Counter[str] = Counter()
+    for (_, _, name), count in _calls.items():
+        names[name] += count
+    if names:
+        name, count = names.most_common(1)[0]
+        found["call_frac"], found["call_name"] = round(count / _taken, 4), name
+        callers = [(n, c, at) for (c, at, called), n in _calls.items() if called == name]
+        number, code, line = max(callers, key=lambda item: item[0])
+        places.tell("host_call", (code, line), name, number)
+    if _loading:
+        (code, line), count = _loading.most_common(1)[0]
+        found["loading_frac"] = round(sum(_loading.values()) / _taken, 4)
+        found["loading_function"] = getattr(code, "co_qualname", code.co_name)
+        places.tell("host_loading", (code, line), code.co_name, count)
+    return found
