@@ -76,6 +76,20 @@ def make_finding(loaded: LoadedRule, context: Context) -> Finding:
         ) from fault
 
 
+def bare_finding(loaded: LoadedRule, why: str) -> Finding:
+    """The finding of a matched rule whose texts cannot be filled in: it says so, and changes nothing."""
+    rule = loaded.rule
+    return Finding(
+        rule=rule.id,
+        title=rule.title,
+        severity=rule.severity,
+        confidence=rule.confidence,
+        message=f"The rule fires, but {why} ({loaded.source.path}). What it would change is left out.",
+        evidence=[],
+        gain=Gain(),
+    )
+
+
 def _finding(loaded: LoadedRule, context: Context) -> Finding:
     rule = loaded.rule
     gain, loose = bound(loaded, context)

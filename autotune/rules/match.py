@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from autotune.errors import InputError
 from autotune.records.facts import FactSheet
 from autotune.records.findings import Finding, NotApplicable, Passed, Undecided
 from autotune.records.sites import Site
@@ -20,7 +21,7 @@ from autotune.rules.expression import (
     undecided_facts,
     walk,
 )
-from autotune.rules.finding import Context, make_context, make_finding, operands
+from autotune.rules.finding import Context, bare_finding, make_context, make_finding, operands
 from autotune.rules.parse import Catalogue
 from autotune.rules.ranking import ranked
 from autotune.rules.truth import ABSENT, NOT_APPLICABLE, Truth, both, either, negate
@@ -60,7 +61,7 @@ def match(
 ) -> Matched:
     """Decide every rule on the facts of a run; `severity` replaces that of findings, by rule id.
 
-    Raises InputError when a text of a matched rule cannot be rendered.
+    A matched rule whose texts cannot be filled in is found all the same, and says why.
     """
     context = make_context(sheet, catalogue, tables or {}, sites)
     findings: list[Finding] = []
@@ -72,7 +73,10 @@ def match(
     for loaded in rules:
         truth = decide(loaded, context.facts)
         if truth is True:
-            finding = make_finding(loaded, context)
+            try:
+                finding = make_finding(loaded, context)
+            except InputError as fault:  # the facts of a run that has cost hours are worth more than one text
+                finding = bare_finding(loaded, fault.what)
             level = levels.get(loaded.id, finding.severity)
             findings.append(finding.model_copy(update={"severity": level}))
             causes[loaded.id] = loaded.rule.explained_by

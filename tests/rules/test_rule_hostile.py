@@ -16,11 +16,13 @@ from autotune.cli.main import run
 from autotune.facts.catalogue import catalogue
 from autotune.facts.fact import WATCH_IT
 from autotune.facts.sheet import SheetBuilder
+from autotune.records.facts import FactSheet, FactValue
 from autotune.records.findings import Finding, Gain, Undecided
 from autotune.rules.compile import read_rule
 from autotune.rules.examples import run_examples
 from autotune.rules.lint import lint
 from autotune.rules.load import collect_rules, load_rules
+from autotune.rules.match import match
 from autotune.rules.patterns import pattern_fault
 from autotune.rules.ranking import ranked
 from autotune.rules.templates import TemplateFault, check, render
@@ -318,3 +320,13 @@ def test_a_run_is_judged_by_the_rules_that_were_there_when_it_started(pack: Pack
     sources.check()
     (folder / "data" / "one.yaml").write_text("nothing")
     assert any(loaded.id == "data/one" for loaded in sources.loaded.rules)
+
+
+def test_a_text_that_cannot_be_filled_in_costs_no_diagnosis(pack: Pack) -> None:
+    text = GOOD.replace("{{ data.padding_frac | percent }}", "{{ run.step_ms * 2 }}")
+    rules = load_rules([pack({"data/one.yaml": text})], catalogue=catalogue()).rules
+    assert "cannot be rendered" in run_examples(rules, catalogue())[0].fault
+    facts = FactSheet(facts={"data.padding_frac": FactValue(state="value", value=0.5, source="test")})
+    found = match(rules, facts, catalogue=catalogue()).findings
+    assert [finding.rule for finding in found] == ["data/one"] and found[0].fixes == []
+    assert "cannot be rendered" in found[0].message and "one.yaml" in found[0].message
