@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 from verify_records import LOSSES, evidence, isolation, parity_steps
@@ -360,3 +361,28 @@ def test_a_reduction_that_cannot_be_checked_is_said_and_refuses_nothing() -> Non
     odd = [reduced("baseline", 0.5, b=[0.2, 0.1], a=[1.0, -1.6])] * 2
     result = compare(*odd, odd[0], tier="numeric")
     assert result.outcome == "equal" and "off the mean of its ranks" in result.sentence
+
+
+def test_who_passes_without_an_allowance_for_noise_passes_with_it() -> None:
+    """So the unchanged job need not be started again to measure its noise."""
+    draw = random.Random(1)
+
+    def noisy(arm: str, noise: float, bias: float, precision: str) -> ParityEvidence:
+        steps = []
+        for plain in parity_steps(LOSSES):
+            norm = 1 + bias + noise * draw.gauss(0, 3)
+            sketch = {"a": [norm, 0.6 * norm + noise * draw.gauss(0, 1), -0.8 * norm], "b": [0.1, 0.06, 0.08]}
+            loss = plain.losses[0] * (1 + bias + noise * draw.gauss(0, 1))
+            update = {"losses": [loss], "grad_norm": norm, "gradient_sketch": sketch}
+            steps.append(plain.model_copy(update=update))
+        return evidence(arm, steps=steps, precision=precision)
+
+    passed = 0
+    for number in range(300):
+        noise, precision = 10 ** draw.uniform(-8, -2), "half" if number % 2 else "fp32"
+        first, again = (noisy("baseline", noise, 0.0, precision) for _ in range(2))
+        changed = noisy("changed", noise, draw.choice([0.0, 10 ** draw.uniform(-8, -2)]), precision)
+        if compare(first, first, changed, tier="numeric").outcome == "equal":
+            passed += 1
+            assert compare(first, again, changed, tier="numeric").outcome == "equal"
+    assert 100 < passed < 280
