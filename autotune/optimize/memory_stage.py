@@ -233,10 +233,9 @@ class MemoryStage:
             self._tools.drop(state, group, f"{why} ({predicted})", False)
             return ("too large" if found.out_of_memory else "wrong"), None
         peak = found.peaks.peak_bytes
-        wanted = max(1, before.micro_batches // candidate.times)
-        if found.peaks.micro_batches != wanted:
-            what = f"a step has {found.peaks.micro_batches} micro-batches instead of {wanted}"
-            self._tools.drop(state, group, f"the edit does not do what it should: {what}", False)
+        amiss = _amiss(found.peaks, before, candidate)
+        if amiss:
+            self._tools.drop(state, group, f"the edit does not do what it should: {amiss}", False)
             return "wrong", peak
         if peak > budget:
             why = f"the longest batch takes {_gib(peak)} of at most {_gib(budget)} ({predicted})"
@@ -307,6 +306,17 @@ class MemoryStage:
 
     def _say(self, event: str, text: str, **data: object) -> None:
         self._journal.decide(event, text, **data)
+
+
+def _amiss(seen: Peaks, before: Peaks, candidate: Candidate) -> str:
+    """What the started plan does otherwise than planned; empty when nothing."""
+    wanted = max(1, before.micro_batches // candidate.times)
+    if seen.micro_batches != wanted:
+        return f"a step has {seen.micro_batches} micro-batches instead of {wanted}"
+    planned = candidate.switch_on or before.blocks
+    if planned and seen.blocks != candidate.checkpointed:
+        return f"{seen.blocks} blocks are checkpointed instead of {candidate.checkpointed}"
+    return ""
 
 
 def _offers(plan: Plan, rule: str) -> bool:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,7 @@ class Prepared(MemoryStage):
     """Measurements in place of starts: by the name of what is started, in turn."""
 
     answers: dict[str, list[Measurement]]
+    more_blocks = 0  # than the plan says
 
     def _start(
         self, state: LoopState, name: str, job: Any, blocks: bool, micro_batches: int = 0
@@ -110,7 +112,8 @@ class Prepared(MemoryStage):
         found = self.answers["as it is" if name == "as it is" else "changed"]
         answer = found.pop(0) if len(found) > 1 else found[0]
         if answer.peaks is not None and name != "as it is":
-            return Measurement(Peaks(**{**vars(answer.peaks), "micro_batches": micro_batches}))
+            blocks = int(name.rpartition("@")[2].partition("x")[0]) + self.more_blocks
+            return Measurement(replace(answer.peaks, micro_batches=micro_batches, blocks=blocks))
         return answer
 
 
@@ -179,6 +182,13 @@ def test_an_edit_that_crashes_is_not_taken_for_a_plan_too_large(bench: Bench) ->
     crashed = Measurement(None, False, "the job failed on rank 0 after 0 steps")
     searched(bench, 1000, {"as it is": [seen(325)], "changed": [crashed, seen(330)]})
     assert bench.compared == [] and len(bench.dropped) == 1 and "the job failed" in bench.dropped[0]
+
+
+@pytest.mark.job
+def test_an_edit_without_the_planned_effect_is_dropped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Prepared, "more_blocks", 2)
+    searched(bench, 400, {"as it is": [seen(325)], "changed": [seen(350)]})
+    assert bench.compared == [] and "5 blocks are checkpointed instead of 3" in bench.dropped[0]
 
 
 @pytest.mark.job
