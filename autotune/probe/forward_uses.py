@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from time import perf_counter_ns
 from typing import Any
 
-from . import models, places
+from . import compile_watch, models, places
 from .core import core, hook
 
 _FROM, _STEPS = 1, 4  # steps that have ended before the first one that is looked at, and how many
@@ -37,6 +37,7 @@ class _Call:
 
 
 _watched: Any = None  # weak reference; copies of the module inherit the hooks and are ignored
+_looking = False
 _handles: list[Any] = []
 _calls: list[_Call] = []
 _open: list[_Call] = []
@@ -46,9 +47,9 @@ _ends_ns: list[int] = []  # of the steps; an end may be told only when the next 
 
 def watch(model: Any) -> None:
     """Called with the module that the loop calls; a later call moves the watch."""
-    global _watched
+    global _watched, _looking
     _stop()
-    _watched = weakref.ref(model)
+    _watched, _looking = weakref.ref(model), True
     if not core.settings.full or model.__dict__.get("_compiled_call_impl") is not None:
         return
     _handles.append(model.register_forward_pre_hook(_before, with_kwargs=True))
@@ -56,6 +57,10 @@ def watch(model: Any) -> None:
 
 
 def _stop() -> None:
+    global _looking
+    _looking = False
+    if compile_watch.graphs():
+        return  # the hooks are in the graph as nothing; taking them off would compile it again
     for handle in _handles:
         handle.remove()
     _handles.clear()
@@ -63,13 +68,13 @@ def _stop() -> None:
 
 def _before(module: Any, args: Any, kwargs: Any) -> None:
     torch: Any = sys.modules["torch"]
-    if not torch.compiler.is_compiling() and _watched is not None and module is _watched():
+    if not torch.compiler.is_compiling() and _looking and _watched is not None and module is _watched():
         _begins(torch, args, kwargs, sys._getframe(1))
 
 
 def _after(module: Any, args: Any, kwargs: Any, output: Any) -> None:
     torch: Any = sys.modules["torch"]
-    if not torch.compiler.is_compiling() and _watched is not None and module is _watched():
+    if not torch.compiler.is_compiling() and _looking and _watched is not None and module is _watched():
         _ends(torch, output)
 
 
@@ -161,7 +166,7 @@ def _close_row() -> None:
 
 def step_ended(index: int, end_ns: int) -> None:
     """`index` steps have ended, the last one at `end_ns`."""
-    if not _handles or index < _FROM:
+    if not _looking or not _handles or index < _FROM:
         return
     _ends_ns.append(end_ns)
     if len(_ends_ns) > _STEPS:
