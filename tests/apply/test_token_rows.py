@@ -172,6 +172,37 @@ def test_workers_and_attributes_of_the_loader_stay(shims: Any) -> None:
     assert [firsts(b) for b in same] != [] and len(list(same)) == len(list(packed))
 
 
+def test_a_schedule_of_the_batches_as_they_were_is_stretched(shims: Any) -> None:
+    from transformers import get_linear_schedule_with_warmup
+
+    rows = shims(row_tokens=256)
+    plain, loader = loader_of(numbered(), 6), rows.pack(loader_of(numbered(), 6))
+    before, now = len(plain), len(loader)
+    assert now < before
+
+    def rates(steps: int, stretched: bool) -> list[float]:
+        weight = torch.nn.Parameter(torch.zeros(1))
+        optimizer = torch.optim.SGD([weight], lr=1.0)
+        schedule = get_linear_schedule_with_warmup(optimizer, before // 2, before)
+        schedule = rows.stretch(schedule, loader) if stretched else schedule
+        found = []
+        for _ in range(steps):
+            optimizer.step()
+            schedule.step()
+            found.append(float(schedule.get_last_lr()[0]))
+        return found
+
+    whole, fewer = rates(before, False), rates(now, True)
+    assert whole[-1] == pytest.approx(0) and fewer[-1] == pytest.approx(0)
+    assert rates(now, False)[-1] > 0  # not stretched, it would end early
+    assert max(fewer) == pytest.approx(max(whole), abs=0.1)
+    wave = torch.optim.lr_scheduler.CosineAnnealingLR(
+        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 1.0), 9
+    )
+    with pytest.raises(ValueError, match="CosineAnnealingLR cannot be stretched"):
+        rows.stretch(wave, loader)
+
+
 def test_what_cannot_be_planned_says_so(shims: Any, monkeypatch: Any) -> None:
     rows = shims(row_tokens=128)
 
