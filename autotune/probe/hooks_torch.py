@@ -52,11 +52,11 @@ def install(torch: ModuleType) -> None:
 
         longest_first.install(torch)
     finder.when_imported("torch.utils.checkpoint", checkpoint_facts.install)
-    finder.when_imported("torch.distributed.distributed_c10d", _process_group)
     if core.settings.memory_probe:
         from . import block_memory
 
         finder.when_imported("torch.utils.checkpoint", block_memory.install)
+    finder.when_imported("torch.distributed.distributed_c10d", _process_group)
     finder.when_imported("triton.compiler.compiler", compile_watch.install_triton)
     finder.when_imported("triton.runtime.autotuner", compile_watch.install_autotuner)
     if core.settings.full:
