@@ -2,8 +2,8 @@
 
 From the loss the graph is walked to its leaves. The gradient of a parameter that stands in no optimizer is
 computed for nothing; so is every node of the graph that leads to such parameters only. The same holds for
-a second module beside the trained one (a reference or teacher model). Shards and other stand-ins for parameters
-are taken for used.
+a second module beside the trained one (a reference or teacher model). Shards and other stand-ins for
+parameters are taken for used.
 """
 
 from __future__ import annotations

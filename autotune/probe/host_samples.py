@@ -45,9 +45,7 @@ _loops: Counter[places.Place] = Counter()  # in a Python loop, by each user func
 _depth: dict[CodeType, int] = {}  # how far out that function was, at most
 _all: Counter[CodeType] = Counter()  # all samples with that function on the stack
 _calls: Counter[_Call] = Counter()
-_within: Counter[tuple[_Call, tuple[places.Place, ...]]] = (
-    Counter()
-)  # in a loop, what is around
+_within: Counter[tuple[_Call, tuple[places.Place, ...]]] = Counter()  # in a loop, what is around
 _loading: Counter[places.Place] = Counter()  # samples inside a loader of this process
 _ends: dict[CodeType, int] = {}  # functions on the stack at the end of a step, and their lines
 
