@@ -67,7 +67,13 @@ class Measurement:
 
 
 def measure(
-    bench: Bench, arm: Arm, *, micro_batches: int, blocks: bool, seed: int | None
+    bench: Bench,
+    arm: Arm,
+    *,
+    micro_batches: int,
+    blocks: bool,
+    seed: int | None,
+    minutes_left: float | None = None,
 ) -> tuple[Measurement, Trial]:
     """Start the arm once. `blocks`: also with one and two blocks that run without checkpointing.
 
@@ -79,7 +85,7 @@ def measure(
     schedule = WITH_BLOCKS if blocks else AS_IT_IS
     batches = max(_LONGEST_BATCHES, (len(schedule) + 1) * micro_batches)
     request = Request(purpose="memory", arm=arm, seed=seed, memory_probe=schedule, longest_times=batches)
-    observation, trial = bench.run(request)
+    observation, trial = bench.run(request, minutes_left)
     short = "out of memory" in trial.reason
     peaks = peaks_of(observation, longest_tokens(observation))
     return _outcome(peaks, trial, short and not _failed_with_plain_blocks(observation, schedule)), trial

@@ -23,7 +23,7 @@ from autotune.optimize.memory_group import (
     asked_micro_batch,
     group_of,
 )
-from autotune.optimize.memory_measure import Limit, Measurement, Peaks, limit_of, measure
+from autotune.optimize.memory_measure import WITH_BLOCKS, Limit, Measurement, Peaks, limit_of, measure
 from autotune.optimize.memory_plan import MARGIN_FRAC, Candidate, Costs, search
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class MemoryStage:
 
     def go(self, state: LoopState, plan: Plan) -> str:
         """One search. Returns why the loop has to stop; empty when it goes on."""
+        if self._out_of_time(state):
+            return f"the memory plan does not fit into the limit of {self._options.max_minutes:g} minutes"
         self._due = False
         self._searches += 1
         limit = limit_of(state.observation, self._options.memory_limit_gib)
@@ -106,6 +108,15 @@ class MemoryStage:
             return ""
         self._planned = True
         return self._try_plans(state, plan, peaks, limit)
+
+    def _out_of_time(self, state: LoopState) -> bool:
+        """Two starts are the least a search takes: one that measures, one of a plan."""
+        from autotune.verify.estimate import launch_cost
+
+        cost, most = launch_cost(state.observation), self._options.max_minutes
+        if cost is None or most is None:
+            return False
+        return state.minutes() + 2 * cost.launch_s(len(WITH_BLOCKS)) / 60 > most
 
     def _why_not(self, state: LoopState, plan: Plan) -> str:
         """Why there is nothing to plan; empty when there is."""
@@ -265,6 +276,7 @@ class MemoryStage:
             micro_batches=micro_batches or max(1, round(_accumulation(state.diagnosis.facts))),
             blocks=blocks,
             seed=options.verify.seed,
+            minutes_left=None if options.max_minutes is None else options.max_minutes - state.minutes(),
         )
         self._note_start(trial)
         return found

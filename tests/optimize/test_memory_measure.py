@@ -85,7 +85,7 @@ class _Bench:
         self.seen = seen
         self.folder = None
 
-    def run(self, request: Any) -> Any:
+    def run(self, request: Any, minutes_left: float | None = None) -> Any:
         from autotune.verify.launches import to_trial
 
         assert request.memory_probe == WITH_BLOCKS and request.longest_times >= 12

@@ -240,6 +240,13 @@ def test_what_waits_for_the_plan_and_what_a_kept_change_opens_again(bench: Bench
 
 
 @pytest.mark.job
+def test_a_search_that_does_not_fit_into_the_minutes_stops_the_loop(bench: Bench) -> None:
+    stage = bench.stage(1.0, Prepared)
+    stage._options = replace(stage._options, max_minutes=0.01)
+    assert "limit of 0.01 minutes" in stage.go(bench.state(), bench.plan())
+
+
+@pytest.mark.job
 def test_the_choice_leaves_the_plan_out(bench: Bench) -> None:
     stage = bench.stage(1.0)
     stage._options = LoopOptions(
