@@ -187,6 +187,13 @@ def _model(
         from autotune.analyze.watch import OBSERVE
 
         source = run / "launches" / OBSERVE / recipe.tokenizer_saved
+        if not source.is_dir():
+            raise InputError(
+                "the tokenizer that was recorded with this run is not there any more",
+                where=str(source),
+                hint="watch it again: autotune analyze -- COMMAND",
+                code="script-incomplete",
+            )
         target = output.resolve().with_name(f"{output.stem}_tokenizer")
         shutil.copytree(source, target, dirs_exist_ok=True)
         tokenizer = str(target)
