@@ -31,6 +31,8 @@ if [ "$SIZE" != tiny ]; then
 fi
 PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} "$RENDER" bench/h200/fsdp2_scripts.py render "$SIZE" "$WORK"
 
+"$PYTHON" bench/h200/fsdp2_scripts.py weights "$SIZE" "$WORK" > "$OUT/weights.log" 2>&1
+
 run() { # run NAME SCRIPT [options]: at most what is left of the time, the caches stay whatever happens
   local name=$1 script=$2; shift 2
   [ "$(left)" -gt 25 ] || { echo "$name: no time left"; return 0; }

@@ -1,5 +1,6 @@
 """Render the generated script for the GPU measurement, and read what its variants did.
 
+    python fsdp2_scripts.py weights SIZE FOLDER     # FOLDER/model, random weights for all variants
     python fsdp2_scripts.py render SIZE FOLDER      # plain.py without, full.py with recomputation
     python fsdp2_scripts.py table FOLDER            # FOLDER/<variant>/metrics.jsonl side by side
     python fsdp2_scripts.py profile SCRIPT TRACE [options of the script]   # one profiled step, under torchrun
@@ -30,6 +31,18 @@ TINY = {
 }  # fmt: skip
 
 
+def weights(size: str, folder: Path) -> None:
+    """A model folder with random weights; making them on the CPU would take most of a variant's start."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(**(TINY if size == "tiny" else HYBRID))
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.save_pretrained(folder / "model")
+
+
 def render(size: str, folder: Path) -> None:
     from autotune.apply.packing_gate import packing_decision
     from autotune.apply.script import render_script
@@ -50,7 +63,7 @@ def render(size: str, folder: Path) -> None:
     for name, checkpointing in (("plain", "none"), ("full", "full")):
         context = parts.ScriptContext(
             file_name=f"{name}.py",
-            model=parts.ModelContext(config=config, weights="random"),
+            model=parts.ModelContext(path=str(folder.resolve() / "model"), family=str(config["model_type"])),
             data=parts.DataContext(
                 source=f"{Path(__file__).with_name('random_rows.py')}:Rows",
                 kind="tokens",
@@ -134,7 +147,9 @@ def profile(script: str, trace: str, words: list[str]) -> None:
 
 if __name__ == "__main__":
     verb, *rest = sys.argv[1:]
-    if verb == "render":
+    if verb == "weights":
+        weights(rest[0], Path(rest[1]))
+    elif verb == "render":
         render(rest[0], Path(rest[1]))
     elif verb == "profile":
         profile(rest[0], rest[1], rest[2:])
