@@ -41,6 +41,7 @@ _looking = False
 _handles: list[Any] = []
 _calls: list[_Call] = []
 _open: list[_Call] = []
+_cached_ns: list[int] = []  # begins of calls without gradients that were given a cache
 _uncached: list[_Call] = []
 _ends_ns: list[int] = []  # of the steps; an end may be told only when the next step has begun
 
@@ -91,7 +92,9 @@ def _begins(torch: Any, args: Any, kwargs: Any, frame: Any) -> None:
         place=places.of(frame),
         graph=torch.is_grad_enabled(),
     )
-    if not call.graph and not any(kwargs.get(name) is not None for name in _CACHES):
+    if not call.graph and any(kwargs.get(name) is not None for name in _CACHES):
+        _cached_ns.append(call.begin_ns)
+    elif not call.graph:
         call.copies = next((t for t in tensors if t.dim() == 2 and not t.is_floating_point()), None)
     _open.append(call)
 
@@ -205,6 +208,7 @@ def _report() -> None:
     found: dict[str, Any] = {
         "steps": steps,
         "uncached_ms_per_step": _ms(uncached, steps),
+        "cached_calls_per_step": round(sum(begin_ns <= at < end_ns for at in _cached_ns) / steps, 2),
         "uncached_calls_per_step": round(len(uncached) / steps, 2),
     }
     # what the last step left may still get its gradient: a loop that trains one batch behind
@@ -220,6 +224,7 @@ def _report() -> None:
         found["repeated"] = bool(repeats) and len(repeats) == len(unused)
     _calls.clear()
     _uncached.clear()
+    _cached_ns.clear()
     core.emit("forward_uses", found)
 
 

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import Counter
 from time import perf_counter_ns
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from . import frames, loops, places
@@ -35,6 +35,7 @@ _TRAINING = {
     "multiprocessing", "selectors", "__main__",
 }  # fmt: skip
 
+_TENSORS = {"torch", "transformers", "accelerate", "lightning", "pytorch_lightning", "jax", "tensorflow"}
 _Call = tuple[CodeType, int, str]  # caller, its line, what it calls
 
 _thread: threading.Thread | None = None
@@ -47,6 +48,7 @@ _all: Counter[CodeType] = Counter()  # all samples with that function on the sta
 _calls: Counter[_Call] = Counter()
 _within: Counter[tuple[_Call, tuple[places.Place, ...]]] = Counter()  # in a loop, what is around
 _loading: Counter[places.Place] = Counter()  # samples inside a loader of this process
+_apart: dict[str, bool] = {}  # by module
 _ends: dict[CodeType, int] = {}  # functions on the stack at the end of a step, and their lines
 
 
@@ -102,6 +104,20 @@ def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).split(".", 1)[0]
 
 
+def _is_apart(frame: FrameType) -> bool:
+    """A function of a module that has nothing to do with torch."""
+    module = str(frame.f_globals.get("__name__", ""))
+    known = _apart.get(module)
+    if known is None:
+        known = _package(frame) not in _TRAINING and not any(
+            getattr(value, "__name__", "").split(".", 1)[0] in _TENSORS
+            for value in list(frame.f_globals.values())
+            if type(value) is ModuleType
+        )
+        known = _apart[module] = known and not frame.f_code.co_filename.startswith("<")
+    return known
+
+
 def _take(leaf: FrameType) -> None:
     """One look: the stack from the innermost frame outwards."""
     global _taken
@@ -126,7 +142,7 @@ def _take(leaf: FrameType) -> None:
             place = (code, frame.f_lineno)
             if first_user is None:
                 first_user = place
-                if inner is not None and _package(inner) not in _TRAINING:
+                if inner is not None and _is_apart(inner):
                     called = (*place, _name(inner))
             if plain and not loading:
                 chain.append(place)

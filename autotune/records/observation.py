@@ -380,6 +380,7 @@ class ForwardUses(Record):
     repeated: bool | None = None  # all of them had the inputs of a call that was trained on
     uncached_ms_per_step: float | None = None  # without gradients and cache, each call one token longer
     uncached_calls_per_step: float | None = None
+    cached_calls_per_step: float | None = None  # without gradients, given a cache
 
 
 class RepeatedCalls(Record):

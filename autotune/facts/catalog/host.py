@@ -55,6 +55,13 @@ FACTS = (
         "Share of the step in generating forwards that compute a known prefix again",
         "probe",
     ),
+    Fact(
+        "host.cached_forwards_per_step",
+        "float",
+        "count",
+        "Forwards without gradients that are given a key/value cache, per step: the job generates",
+        "probe",
+    ),
     Fact("host.repeated_module", "str", "", "Module that a training step calls most often", "probe"),
     Fact("host.repeated_calls", "float", "count", "Its calls per backward; 0 below 16", "probe"),
     Fact("host.repeated_frac", "float", "frac", "Share of the step in its forwards", "probe"),

@@ -46,6 +46,7 @@ def host_facts(sheet: SheetBuilder, observation: Observation) -> None:
         return
     source, basis = "probe, calls of the model", f"{uses.steps} steps, rank {lead.rank}"
     step_ms = sheet.number("run.step_ms")
+    sheet.put("host.cached_forwards_per_step", uses.cached_calls_per_step, source, basis)
     sheet.put("host.uncached_forwards_per_step", uses.uncached_calls_per_step, source, basis)
     why = "no forward with gradients was seen in these steps"
     for name, spent_ms in (
