@@ -30,7 +30,7 @@ class Net(nn.Module):
 def decay(length: int) -> torch.Tensor:
     values = torch.zeros(length)
     for i in range(length):
-        for j in range(6 * i):
+        for j in range(12 * i):
             values[i] += 1.0 / (i + j + 1)
     return values
 
@@ -51,7 +51,7 @@ for _ in range(STEPS):
     if style == "generate":
         ids = sample(net, ids[:, :8], 40)
     if style == "copy":
-        for _copy in range(80):
+        for _copy in range(240):
             average = copy.deepcopy(net)
     logits = net(ids[:, :-1])
     loss = functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
