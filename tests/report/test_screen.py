@@ -200,3 +200,9 @@ def test_a_loop_that_ended_early_does_not_say_nothing_to_do(state: LoopState) ->
     assert first.startswith("Nothing ") and "proven" in first and "to do" not in first
     finished = ladder.model_copy(update={"state": "finished"})
     assert render_ladder(finished).startswith("Nothing to do: ")
+
+
+def test_a_memory_plan_shows_what_the_longest_batch_took() -> None:
+    kept = Rung(name="plan", ratio_to_first=1.2, predicted_peak_gib=70.5, longest_peak_gib=68.25)
+    ladder = Ladder(run="r", state="finished", rungs=[Rung(name="as it was"), kept], outcome="faster")
+    assert "memory, longest batch: 68.25 GiB measured, 70.50 GiB predicted" in render_ladder(ladder)
