@@ -156,6 +156,10 @@ def test_a_rival_has_its_turn_where_nothing_can_be_done_about_the_other(script: 
         assert [g.rules for g in plan.groups if g.admissible] == [[plain.rule]]
     tried = plan_for(script, diagnosis(better, plain), choice=Choice(dropped=(better.rule,)))
     assert plain.rule in [g.id for g in tried.groups if g.admissible]
+    eight = fix(step("set_keyword", at="loader", keywords={"num_workers": "8"}))
+    alike = plain.model_copy(update={"fixes": [eight]})  # both change the same argument
+    tried = plan_for(script, diagnosis(better, alike), choice=Choice(dropped=(better.rule,)))
+    assert alike.rule in [g.id for g in tried.groups if g.admissible]
 
 
 def test_order_follows_after_and_then_the_bound(script: Path) -> None:
