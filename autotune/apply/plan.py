@@ -254,9 +254,7 @@ class _Planner:
                     group = group.model_copy(update={"after": [*group.after, *(m.rule for m in members)]})
                     self.conflicts.append(Conflict(rules=group.rules, reason=str(fault)))
                 else:
-                    if not set(group.rules) <= set(
-                        self.choice.dropped
-                    ):  # gone: in nobody's way
+                    if not set(group.rules) <= set(self.choice.dropped):  # gone: in nobody's way
                         members += group.members
             out.append(group)
         return out
