@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import io
 import pickle
 import time
@@ -24,6 +25,7 @@ _ENOUGH_LENGTHS = 128  # examples of packed rows
 _ENOUGH_ROWS = 64  # rows whose labels are looked at
 _OWN = ("sampled", "waiting", "reported", "gap_rows")  # of a loader's record: not for the file
 _PICKLE_BYTES = 64 << 20
+_SETTLED_ORDERS = ("builtins", "torch")  # packages whose samplers give one order however often they are asked
 _PICKLE_S = 0.5
 
 
@@ -146,6 +148,7 @@ def _describe(torch: Any, loader: Any, number: int) -> dict[str, Any]:
         "examples": None if iterable else _length(loader.dataset),
         "batches": _length(loader),
         "sampler": type(sampler if standard or batch_sampler is None else batch_sampler).__name__,
+        "order_at_once": _draws_at_once(sampler if batch_sampler is None else batch_sampler),
         "collate": getattr(collate, "__qualname__", type(collate).__name__),
         "padding_side": None,
         "example_lengths": [],
@@ -155,6 +158,14 @@ def _describe(torch: Any, loader: Any, number: int) -> dict[str, Any]:
         "reported": None,
         "site": _site_of.get(loader),
     }
+
+
+def _draws_at_once(order: Any) -> bool:
+    """A sampler that makes its order when it is asked for an iterator, not index by index."""
+    kind = type(order)
+    if kind.__module__.split(".")[0] in _SETTLED_ORDERS:
+        return False
+    return not inspect.isgeneratorfunction(getattr(kind, "__iter__", None))
 
 
 def _length(value: Any) -> int | None:

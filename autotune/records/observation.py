@@ -144,6 +144,7 @@ class LoaderRecord(Record):
     examples: int | None = None
     batches: int | None = None
     sampler: str | None = None
+    order_at_once: bool | None = None
     collate: str | None = None
     padding_side: Literal["right", "left", "none"] | None = None
     example_lengths: list[int] = Field(default_factory=list)  # a sample of real lengths

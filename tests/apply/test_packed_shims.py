@@ -164,6 +164,24 @@ def test_tuples_and_own_loss(batches: Any, kind: Any) -> None:
     assert abs(loss(*packed).item() - before.item()) < 1e-5
 
 
+def test_a_job_that_calls_the_base_model_and_has_a_loss_of_its_own(batches: Any) -> None:
+    def loss(batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        hidden = model.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])[0]
+        logits = model.lm_head(hidden[:, :-1])
+        return F.cross_entropy(logits.flatten(0, 1), batch["labels"][:, 1:].flatten())
+
+    model = tiny("llama")
+    before = loss(pad(examples()))
+    expected = gradients(model, before)
+    batches.attend_per_example(model)
+    after = loss(batches.flatten(pad)(examples()))
+    assert abs(after.item() - before.item()) < 1e-5
+    assert torch.allclose(gradients(model, after), expected, atol=1e-5)
+    # the whole model, afterwards, still knows its boundaries, and padded batches their mask
+    assert abs(model(**batches.flatten(pad)(examples())).loss.item() - before.item()) < 1e-5
+    assert abs(model(**pad(examples())).loss.item() - before.item()) < 1e-5
+
+
 def test_rows_packed_before_get_their_boundaries(batches: Any) -> None:
     packed = batches.flatten(pad)(examples())
     bare = {k: packed[k] for k in ("input_ids", "labels", "position_ids")}

@@ -312,3 +312,47 @@ def test_a_part_with_data_of_its_own_or_kernels_of_its_own_stays() -> None:
     model.layers = torch.nn.ModuleList([Layer(), Layer()])
     with pytest.raises(ValueError, match="no part of the layers of Module is plain enough"):
         shim("compiled_parts").compile_parts(model)
+
+
+class DrawsAtOnce(torch.utils.data.Sampler):  # type: ignore[misc,name-defined]
+    """Batches in an order that is drawn when an iterator is asked for."""
+
+    def __init__(self, batches: list[list[int]]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Any:
+        import random
+
+        random.shuffle(self.batches)
+        return iter(self.batches)
+
+
+def orders(workers: int, wrap: Any) -> list[list[int]]:
+    import random
+
+    random.seed(4)
+    rows = [[n, n + 1] for n in range(0, 40, 2)]
+    loader = wrap(
+        torch.utils.data.DataLoader(range(40), batch_sampler=DrawsAtOnce(rows), num_workers=workers)
+    )
+    assert isinstance(loader.batch_sampler, DrawsAtOnce)
+    assert len(loader) == 20
+    return [batch.tolist() for _ in range(2) for batch in loader]
+
+
+def test_worker_processes_read_in_the_order_of_a_loader_without_them() -> None:
+    start_once = shim("one_order").start_once
+    alone = orders(0, lambda loader: loader)
+    assert orders(0, start_once) == alone
+    assert orders(2, start_once) == alone
+    assert orders(2, lambda loader: loader) != alone  # what the wrapper is for
+
+
+def test_loaders_whose_order_is_drawn_late_stay_as_they_are() -> None:
+    loader = torch.utils.data.DataLoader(range(8), shuffle=True)
+    before = type(loader.batch_sampler)
+    assert shim("one_order").start_once(loader) is loader
+    assert type(loader.batch_sampler) is before

@@ -129,6 +129,7 @@ FACTS = (
         "Share of steps in which no token has a label",
         "probe",
     ),
+    Fact("data.order_at_once", "bool", "", "The sampler draws the order of an epoch at once", "probe"),
     Fact("data.persistent_workers", "bool", "", "Worker processes live on between epochs", "probe"),
     Fact("data.prefetch_factor", "int", "count", "Batches each worker makes ahead", "probe"),
     Fact(

@@ -115,6 +115,7 @@ def batch_detail_facts(sheet: SheetBuilder, observation: Observation) -> None:
         return
     loader = lead.loaders[0]
     source = "probe, DataLoader arguments"
+    sheet.put("data.order_at_once", loader.order_at_once, source)
     sheet.put("data.persistent_workers", loader.persistent_workers, source)
     sheet.put("data.prefetch_factor", loader.prefetch_factor, source)
     lengths = sorted(loader.example_lengths)
@@ -182,11 +183,11 @@ _GPU_ONLY = (
     "data.host_copies_frac",
     "kernels.elementwise_frac",
     "kernels.gemm_frac",
+    "kernels.matrix_conv_frac",
     "loss.head_gpu_frac",
     "memory.recompute_frac",
     "memory.unsharded_static_frac",
     "optimizer.gpu_frac",
-    "kernels.matrix_conv_frac",
     "optimizer.launches_per_step",
     "precision.cast_gpu_frac",
     "precision.fp32_gemm_frac",
