@@ -39,9 +39,10 @@ This page is written by `python -m bench.faults --write-docs`.
 HOW_REPAIRED = """\
 `autotune optimize`, without `--unsafe`, on each job whose fault costs time on a CPU. What it kept
 is timed again without autotune: reference, sick job and patched copy take turns. **recovered**: the
-share of the planted slowdown that is gone, with its smallest and largest value over the turns.
-Above 100 % the patched job is faster than the reference, or the turns differ by more than the fault
-costs: where a fault costs little, noise makes the range wide.
+share of the planted slowdown that is gone, of the fastest start of each, and in brackets the
+smallest and largest value over the turns. Above 100 % the patched job is faster than the reference,
+or the turns differ by more than the fault costs: where a fault costs little, noise makes the range
+wide.
 """
 
 
