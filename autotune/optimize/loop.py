@@ -145,12 +145,15 @@ class OptimizeLoop:
             base=state.current if state.kept else None,
         )
         write_record(self._run / "plan.json", plan)
+        before, state.refused = state.refused, {}
         for group in plan.groups:
-            if not group.admissible and not state.is_closed(group):
-                self._journal.decide(
-                    "refused", f"Not tried: {name_of(group)}: {group.reason}", group=group.id
-                )
-                state.dropped.append(Dropped(group=group.id, rules=group.rules, reason=group.reason))
+            if group.admissible or state.is_closed(group):
+                continue
+            refused = Dropped(group=group.id, rules=group.rules, reason=group.reason)
+            if before.get(group.id) != refused:
+                text = f"Not tried: {name_of(group)}: {group.reason}"
+                self._journal.decide("refused", text, group=group.id)
+            state.refused[group.id] = refused
         return plan
 
     def _next_batch(self, state: LoopState, plan: Plan) -> list[PlanGroup]:
@@ -389,7 +392,7 @@ class OptimizeLoop:
         least = 100 * (self._options.min_gain_ratio - 1)
         if self._at_roof(state):
             return f"the job is within {1 - NEAR:.0%} of its own roofline"
-        if not state.kept and not state.dropped and not plan.groups:
+        if not state.kept and not state.left_out() and not plan.groups:
             count = len(state.diagnosis.undecided)
             unsure = f", as far as can be told: {count} checks are undecided" if count else ""
             return f"nothing to do{unsure}"
@@ -402,13 +405,13 @@ class OptimizeLoop:
             run=self._run.name,
             state=how,  # type: ignore[arg-type]
             rungs=state.rungs,
-            dropped=state.dropped,
+            dropped=state.left_out(),
             stop_reason=reason,
             trials=state.trials,
             minutes=round(state.all_minutes(), 2),
             advice=for_a_person(state.diagnosis, kept, tried),
             conventional=usual_optimisations(state.original or state.diagnosis, state.rungs, tried),
-            outcome="faster" if state.kept else "nothing-kept" if state.dropped else "nothing-to-do",
+            outcome="faster" if state.kept else "nothing-kept" if state.left_out() else "nothing-to-do",
         )
         write_record(self._run / "ladder.json", ladder)
         return ladder

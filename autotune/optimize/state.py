@@ -25,6 +25,9 @@ class LoopState:
     diagnosis: Diagnosis
     rungs: list[Rung]
     dropped: list[Dropped] = field(default_factory=list)
+    refused: dict[str, Dropped] = field(
+        default_factory=dict
+    )  # by group: not possible in the job as it is now
     kept: list[PlanGroup] = field(default_factory=list)
     solo: set[str] = field(default_factory=set)  # groups whose joint trial failed: tried one by one
     failed: dict[str, str] = field(default_factory=dict)  # packages that could not be had -> why
@@ -43,6 +46,11 @@ class LoopState:
     def all_minutes(self) -> float:
         """With what was spent before the loop was resumed."""
         return self.minutes() + self.earlier_s / 60.0
+
+    def left_out(self) -> list[Dropped]:
+        """What was dropped, and what was never possible."""
+        names = {entry.group for entry in self.dropped}
+        return self.dropped + [entry for entry in self.refused.values() if entry.group not in names]
 
     def is_closed(self, group: PlanGroup) -> bool:
         """Already kept or dropped."""

@@ -193,3 +193,30 @@ def test_a_package_that_cannot_be_had_makes_room_for_the_way_behind_it(tmp_path:
     assert ladder["outcome"] == "faster" and ladder["rungs"][-1]["rules"] == ["kernels/only"]
     run = next((tmp_path / "runs").glob("at-*"))
     assert "nobody-has-this" in (run / "journal.jsonl").read_text()
+
+
+@pytest.mark.job
+@pytest.mark.full
+def test_a_change_that_another_one_stood_against_has_its_turn_when_that_one_is_dropped(
+    tmp_path: Path,
+) -> None:
+    alone = PACK["kernels/first.yaml"].replace("together_with: [batching/second]\n", "")
+    slower = alone.replace("kernels/first", "kernels/slower").replace('"1.1"', '"3"')
+    both = alone.replace("kernels/first", "kernels/both").replace('"1.1"', '"2.5"').replace(
+        'name: FIRST, value: "1"}\n',
+        'name: FIRST, value: "2"}\n      - {action: set_env, name: SECOND, value: "1"}\n',
+    )  # fmt: skip
+    for name, text in (("slower", slower), ("both", both)):
+        rule = tmp_path / "pack" / "kernels" / f"{name}.yaml"
+        rule.parent.mkdir(parents=True, exist_ok=True)
+        rule.write_text(text)
+    command = [
+        sys.executable, "-m", "autotune", "optimize", "--json", "--steps", "8",
+        "--runs-dir", str(tmp_path / "runs"), "--rules", str(tmp_path / "pack"),
+        "--select", "kernels/slower", "--select", "kernels/both", "--", sys.executable, str(SCRIPT),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    ladder = json.loads(done.stdout)
+    assert ladder["rungs"][-1]["rules"] == ["kernels/both"]
+    assert [entry["rules"] for entry in ladder["dropped"]] == [["kernels/slower"]]
