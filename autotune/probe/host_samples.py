@@ -1,6 +1,7 @@
 """Where the training thread is: a thread beside it reads its stack every few milliseconds of the timed steps.
 
-Two things come of it: the function of the user's that computes in a Python loop, and the library function
+A look stands for the time since the last one: it has to wait while Python code holds the interpreter. Two
+things come of it: the function of the user's that computes in a Python loop, and the library function
 (no training library) that the user's code calls in the step. A loop that holds the end of a step is the
 training loop itself and does not count. Nothing runs in the training thread, and nothing in trials.
 """
@@ -20,6 +21,8 @@ from .core import core
 
 _EVERY_S = 0.007
 _SLOWEST_S = 0.03
+# within the usual 5 ms many a loop is over: looks would fall on what gives the interpreter away after it
+_SWITCH_S = 0.0005
 _MOST_SHARE = 0.01  # of the window that the samples may take; beyond it they become rarer
 _MOST_DEPTH = 120
 _FEWEST = 20  # samples that say something
@@ -41,7 +44,9 @@ _Call = tuple[CodeType, int, str]  # caller, its line, what it calls
 _thread: threading.Thread | None = None
 _over = threading.Event()
 _taken = 0
+_whole_ns = 0  # time that the looks stand for; the counters below hold parts of it
 _spent_ns = 0
+_switch_s = 0.005  # as it was
 _loops: Counter[places.Place] = Counter()  # in a Python loop, by each user function around it
 _depth: dict[CodeType, int] = {}  # how far out that function was, at most
 _all: Counter[CodeType] = Counter()  # all samples with that function on the stack
@@ -54,7 +59,7 @@ _ends: dict[CodeType, int] = {}  # functions on the stack at the end of a step, 
 
 def start() -> None:
     """Called at a step's end in the training thread."""
-    global _thread
+    global _thread, _switch_s
     if _thread is not None or not core.settings.full:
         return
     frame: FrameType | None = sys._getframe(1)
@@ -64,6 +69,8 @@ def start() -> None:
             _ends.setdefault(frame.f_code, frame.f_lineno)
         frame = frame.f_back
     _over.clear()
+    _switch_s = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
     _thread = threading.Thread(
         target=_watch, args=(threading.get_ident(),), name="autotune-samples", daemon=True
     )
@@ -77,25 +84,29 @@ def finish() -> None:
         return
     _over.set()
     _thread.join(1.0)
+    if abs(sys.getswitchinterval() - _SWITCH_S) < 1e-6:  # the job did not set its own meanwhile
+        sys.setswitchinterval(_switch_s)
     core.emit("host_samples", _found())
 
 
 def _watch(ident: int) -> None:
     global _taken, _spent_ns
     dice, every_s, begun_ns = random.Random(0), _EVERY_S, perf_counter_ns()
+    last_ns = begun_ns
     while not _over.wait(every_s * dice.uniform(0.6, 1.4)):
         start_ns = perf_counter_ns()
         frame = sys._current_frames().get(ident)
         if frame is None:
             return
         try:
-            _take(frame)
+            _take(frame, start_ns - last_ns)
         except Exception:
             core.sink.fault("host_samples")
             return
         finally:
             del frame
-        _spent_ns += perf_counter_ns() - start_ns
+        last_ns = perf_counter_ns()
+        _spent_ns += last_ns - start_ns
         if _spent_ns > _MOST_SHARE * (perf_counter_ns() - begun_ns):
             every_s = min(_SLOWEST_S, 1.5 * every_s)
 
@@ -118,14 +129,15 @@ def _is_apart(frame: FrameType) -> bool:
     return known
 
 
-def _take(leaf: FrameType) -> None:
+def _take(leaf: FrameType, weight_ns: int) -> None:
     """One look: the stack from the innermost frame outwards."""
-    global _taken
+    global _taken, _whole_ns
     if frames.is_observer(leaf.f_code.co_filename):
         return
     _taken += 1
+    _whole_ns += weight_ns
     plain = True  # from the innermost frame to here nothing of a training library
-    looping = loading = False
+    looping = loading = below = False
     inner: FrameType | None = None
     called: tuple[CodeType, int, str] | None = None
     first_user: places.Place | None = None
@@ -142,6 +154,7 @@ def _take(leaf: FrameType) -> None:
             place = (code, frame.f_lineno)
             if first_user is None:
                 first_user = place
+                below = not loading  # the loader calls it, and not it the loader
                 if inner is not None and _is_apart(inner):
                     called = (*place, _name(inner))
             if plain and not loading:
@@ -149,7 +162,7 @@ def _take(leaf: FrameType) -> None:
                 looping = looping or loops.inside(code, frame.f_lineno, _ends.get(code))
             if code not in seen:
                 seen.add(code)
-                _all[code] += 1
+                _all[code] += weight_ns
         elif _package(frame) in _TRAINING:
             name = code.co_filename
             if "_contextlib" not in name:  # a decorator such as torch.no_grad()
@@ -158,17 +171,17 @@ def _take(leaf: FrameType) -> None:
         inner, frame = frame, frame.f_back
         depth += 1
     if loading:
-        if first_user is not None:
-            _loading[first_user] += 1
+        if first_user is not None and below:
+            _loading[first_user] += weight_ns
         return
     if looping and called is not None:
-        _within[called, tuple(dict(chain).items())] += 1
+        _within[called, tuple(dict(chain).items())] += weight_ns
     if looping:
         for out, place in enumerate(dict(chain).items()):
-            _loops[place] += 1
+            _loops[place] += weight_ns
             _depth[place[0]] = max(out, _depth.get(place[0], 0))
     elif called is not None:
-        _calls[called] += 1
+        _calls[called] += weight_ns
 
 
 def _name(frame: FrameType) -> str:
@@ -204,21 +217,27 @@ def _found() -> dict[str, Any]:
         most = max(hot.values())
         code = min((c for c, n in hot.items() if n >= _INNER * most), key=lambda c: _depth[c])
         line, _ = max(((k[1], n) for k, n in _loops.items() if k[0] is code), key=lambda item: item[1])
-        found["loop_frac"], found["loop_function"] = round(hot[code] / _taken, 4), code.co_name
-        places.tell("host_loop", (code, line), code.co_name, hot[code])
+        found["loop_frac"], found["loop_function"] = round(hot[code] / _whole_ns, 4), code.co_name
+        places.tell("host_loop", (code, line), code.co_name, _calls_of(hot[code]))
     found["call_frac"] = 0.0
     names: Counter[str] = Counter()
     for (_, _, name), count in _calls.items():
         names[name] += count
     if names:
         name, count = names.most_common(1)[0]
-        found["call_frac"], found["call_name"] = round(count / _taken, 4), name
+        found["call_frac"], found["call_name"] = round(count / _whole_ns, 4), name
         callers = [(n, c, at) for (c, at, called), n in _calls.items() if called == name]
         number, code, line = max(callers, key=lambda item: item[0])
-        places.tell("host_call", (code, line), name, number)
+        places.tell("host_call", (code, line), name, _calls_of(number))
     if _loading:
         (code, line), count = _loading.most_common(1)[0]
-        found["loading_frac"] = round(sum(_loading.values()) / _taken, 4)
-        found["loading_function"] = getattr(code, "co_qualname", code.co_name)
-        places.tell("host_loading", (code, line), code.co_name, count)
+        found["loading_frac"] = round(sum(_loading.values()) / _whole_ns, 4)
+        name = getattr(code, "co_qualname", code.co_name)
+        found["loading_function"] = name.split(".<locals>.<", 1)[0]  # a comprehension is its function's
+        places.tell("host_loading", (code, line), code.co_name, _calls_of(count))
     return found
+
+
+def _calls_of(spent_ns: int) -> int:
+    """Looks that stand for this time, about."""
+    return max(1, round(_taken * spent_ns / _whole_ns))
