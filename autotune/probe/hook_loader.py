@@ -55,6 +55,8 @@ def _made(original: Any, args: Any, kwargs: Any, result: Any, elapsed_ns: int) -
 def _iterated(original: Any, args: Any, kwargs: Any, result: Any, elapsed_ns: int) -> None:
     if type(result).__module__ == "torch.utils.data.dataloader":
         _loader_of[result] = args[0]
+        if getattr(args[0], "num_workers", 0) and not getattr(args[0], "persistent_workers", False):
+            count("worker_starts")
 
 
 def _next(torch: Any, base: Any) -> None:

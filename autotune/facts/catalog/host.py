@@ -56,6 +56,13 @@ FACTS = (
         "probe",
     ),
     Fact(
+        "data.worker_starts_per_step",
+        "float",
+        "count",
+        "Times per step that a DataLoader starts its worker processes; an epoch is one",
+        "probe",
+    ),
+    Fact(
         "host.cached_forwards_per_step",
         "float",
         "count",

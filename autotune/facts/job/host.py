@@ -11,6 +11,9 @@ _FEWEST_SAMPLES = 20
 def host_facts(sheet: SheetBuilder, observation: Observation) -> None:
     """From the lead rank; absent where nothing looked or the looks were too few."""
     lead = observation.ranks[0]
+    if lead.counters and lead.steps:
+        starts = lead.counters.get("worker_starts", 0.0) / len(lead.steps)
+        sheet.put("data.worker_starts_per_step", starts, "probe, DataLoader", f"rank {lead.rank}")
     found = lead.host_samples
     if found is not None:
         source, basis = "probe, stack of the training thread", f"{found.samples} looks, rank {lead.rank}"
