@@ -19,14 +19,11 @@ from autotune.records.observation import (
     ForwardUses,
     GuardRecord,
     HostSamples,
-    IsolationRecord,
     LoaderRecord,
     MemoryRecord,
     MemoryStep,
     ModelRecord,
     OptimizerRecord,
-    ParityRecord,
-    ParityStep,
     PhaseRecord,
     ProcessGroupRecord,
     RankObservation,
@@ -36,6 +33,7 @@ from autotune.records.observation import (
     StepRecord,
     WindowRecord,
 )
+from autotune.records.parity import IsolationRecord, ParityRecord, ParityStep
 from autotune.records.recipe import RecipeRecord
 from autotune.records.sites import Site
 

@@ -11,7 +11,8 @@ from typing import Literal
 from pydantic import Field
 
 from autotune.records.base import Document, Record
-from autotune.records.observation import EnvironmentRecord, ParityRecord, StepTag
+from autotune.records.observation import EnvironmentRecord, StepTag
+from autotune.records.parity import ParityRecord
 from autotune.records.terms import Tier
 
 SpeedOutcome = Literal["faster", "slower", "no-measurable-change", "undecided"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from autotune.records.observation import Observation, ParityRecord, ParityStep, RankObservation
+from autotune.records.observation import Observation, RankObservation
+from autotune.records.parity import ParityRecord, ParityStep
 from autotune.records.verdict import ParityEvidence
 from autotune.verify.sketches import plain_names
 

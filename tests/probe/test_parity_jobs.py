@@ -10,7 +10,7 @@ import pytest
 
 from autotune.observe.launch import launch
 from autotune.observe.spec import LaunchSpec
-from autotune.records.observation import ParityRecord
+from autotune.records.parity import ParityRecord
 
 pytestmark = pytest.mark.job
 SCRIPTS = Path(__file__).parents[1] / "scripts"

@@ -11,7 +11,8 @@ from verify_records import LOSSES, observation, parity_steps
 
 from autotune.errors import Exit, JobFailedError, NotObservedError
 from autotune.observe.spec import LaunchSpec
-from autotune.records.observation import MemoryRecord, Observation, ParityRecord
+from autotune.records.observation import MemoryRecord, Observation
+from autotune.records.parity import ParityRecord
 from autotune.records.verdict import Trial, Verdict
 from autotune.store import read_record
 from autotune.verify.arm import Arm, LiveFindings, VerifyOptions

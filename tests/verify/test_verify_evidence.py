@@ -12,9 +12,9 @@ from autotune.records.observation import (
     ForwardRecord,
     ModelRecord,
     Observation,
-    ParityRecord,
     RankObservation,
 )
+from autotune.records.parity import ParityRecord
 from autotune.verify.evidence import parity_evidence, sketches_of
 from autotune.verify.logged import read_logged_losses
 

@@ -6,14 +6,12 @@ from typing import Any
 
 from autotune.records.observation import (
     EnvironmentRecord,
-    IsolationRecord,
     MemoryRecord,
     Observation,
-    ParityRecord,
-    ParityStep,
     RankObservation,
     StepRecord,
 )
+from autotune.records.parity import IsolationRecord, ParityRecord, ParityStep
 from autotune.records.verdict import ParityEvidence, Trial, TrialStep
 
 LOSSES = [5.0, 4.6, 4.3, 4.1, 3.9, 3.8, 3.7, 3.6, 3.55, 3.5, 3.46, 3.42]
