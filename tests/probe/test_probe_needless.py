@@ -94,6 +94,12 @@ def test_a_module_called_for_one_position_at_a_time(tmp_path: Path) -> None:
     assert job.site("repeated_call").line == _line("return torch.stack")
 
 
+@pytest.mark.job
+def test_workers_that_start_for_every_batch(tmp_path: Path) -> None:
+    _, facts = _facts(tmp_path, "iterator")
+    assert facts["data.worker_starts_per_step"] == 1.0
+
+
 def test_a_loop_that_trains_is_not_a_python_loop(tmp_path: Path) -> None:
     loops = part("loops")
     script = tmp_path / "job.py"

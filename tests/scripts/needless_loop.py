@@ -46,8 +46,11 @@ net = Net(40_000 if style == "rows" else 64)
 other = copy.deepcopy(net)
 average = copy.deepcopy(net)
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
-for _ in range(STEPS):
+loader = torch.utils.data.DataLoader(torch.randint(0, 64, (320, 48)), batch_size=16, num_workers=1)
+for _ in range(6 if style == "iterator" else STEPS):
     ids = torch.randint(0, 64, (16, 48))
+    if style == "iterator":
+        ids = next(iter(loader))
     if style == "generate":
         ids = sample(net, ids[:, :8], 40)
     if style == "copy":
