@@ -208,6 +208,8 @@ def _spans(ids: Any, tensors: dict[str, Any], name: str, labels: Any, torch: Any
         groups = values if max(values, default=0) > 1 else None
     starts = {row * width for row in range(rows)}
     edges = next((tensors[k] for k in _BOUNDARIES if k in tensors and tensors[k].dim() == 1), None)
+    if edges is None and mask is not None and _is_boundaries(mask, total):
+        edges = mask
     if edges is not None:
         starts |= {int(e) for e in edges.tolist() if 0 <= int(e) < total}
     elif groups is not None:
@@ -234,6 +236,14 @@ def _spans(ids: Any, tensors: dict[str, Any], name: str, labels: Any, torch: Any
         if end > begin:
             found.append((begin, end))
     return found
+
+
+def _is_boundaries(mask: Any, total: int) -> bool:
+    """Sums of lengths, handed on in the place of a mask: 0, ..., the number of tokens."""
+    if mask.dim() != 1 or mask.numel() < 2 or not _whole(mask):
+        return False
+    edges = mask.tolist()
+    return edges[0] == 0 and edges[-1] == total and all(a < b for a, b in itertools.pairwise(edges))
 
 
 def _restarts(table: list[int], real: list[bool], width: int) -> set[int]:

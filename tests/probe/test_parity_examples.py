@@ -60,6 +60,10 @@ LAYOUTS = {
     "boundaries": packed("cu_seq_lens_q", "position_ids"),
     "sequence index": packed("seq_idx"),
     "numbered mask": packed("attention_mask"),
+    "boundaries in the place of the mask": {
+        **packed(),
+        "attention_mask": packed("cu_seq_lens_q")["cu_seq_lens_q"],
+    },
     "left padding with positions": {
         **padded(left=True),
         "position_ids": (padded(left=True)["attention_mask"].cumsum(1) - 1).masked_fill(

@@ -8,8 +8,10 @@ import random
 import pytest
 from verify_records import LOSSES, evidence, isolation, parity_steps
 
+from autotune.records.parity import ParityStep
 from autotune.records.verdict import ParityEvidence
 from autotune.verify.parity import compare
+from autotune.verify.premises import check_examples
 from autotune.verify.statistical import compare_statistical
 
 
@@ -386,3 +388,37 @@ def test_who_passes_without_an_allowance_for_noise_passes_with_it() -> None:
             passed += 1
             assert compare(first, again, changed, tier="numeric").outcome == "equal"
     assert 100 < passed < 280
+
+
+def unread(*places: int) -> list[ParityStep]:
+    none = {"examples_digest": None, "examples": None}
+    return [
+        step.model_copy(update=none) if place in places else step
+        for place, step in enumerate(parity_steps(LOSSES))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("baseline", "changed", "outcome"),
+    [
+        ((0,), (0,), "pass"),  # a model found at its first backward: missed in every arm
+        ((0,), (), "undecided"),
+        ((0, 1), (0, 1), "undecided"),
+        ((3,), (3,), "undecided"),
+    ],
+)
+def test_only_the_first_step_may_go_unread(
+    baseline: tuple[int, ...], changed: tuple[int, ...], outcome: str
+) -> None:
+    arms = [evidence(steps=unread(*baseline)), evidence(steps=unread(*baseline))]
+    found = check_examples(*arms, evidence("changed", steps=unread(*changed)), "token-exact")
+    assert found.outcome == outcome
+    assert ("not read in the first 1" in found.detail) == (outcome == "pass")
+
+
+def test_other_examples_behind_an_unread_step_are_seen() -> None:
+    steps = unread(0)
+    steps[2] = steps[2].model_copy(update={"examples_digest": "f" * 32})
+    arms = [evidence(steps=unread(0)), evidence(steps=unread(0))]
+    found = check_examples(*arms, evidence("changed", steps=steps), "token-exact")
+    assert found.outcome == "fail" and "step 2" in found.detail
