@@ -36,12 +36,13 @@ def host_facts(sheet: SheetBuilder, observation: Observation) -> None:
         sheet.put("host.repeated_calls", calls.calls_per_backward, source, basis)
         sheet.put("host.repeated_frac", calls.frac, source, basis)
         sheet.put("host.repeated_cell", calls.cell, source, basis)
-        for name, value in (
+        repeated: tuple[tuple[str, str | float | None], ...] = (
             ("host.repeated_module", calls.module),
             ("host.repeated_call_us", calls.call_us),
-        ):
-            if value is not None:
-                sheet.put(name, value, source, basis)
+        )
+        for name, found_value in repeated:
+            if found_value is not None:
+                sheet.put(name, found_value, source, basis)
             else:
                 sheet.not_applicable(name, "no module is called so often")
     uses = lead.forward_uses
