@@ -14,6 +14,7 @@ from bench.faults.fix import ENOUGH, FIX, FIX_UNSAFE, totals
 from bench.faults.measure import MEASURED
 from bench.faults.score import Mark
 
+UNSEEN = HERE / "scores" / "unseen.md"  # trials on jobs written for the occasion and not kept
 REASONS = HERE / "scores" / "reasons.yaml"  # job -> why it is missed, or not named first
 
 INTRODUCTION = """# Diagnosis: the score
@@ -69,6 +70,8 @@ def write_docs() -> Path:
         parts.append(_fixes("Repairs", json.loads(FIX.read_text()), cases))
     if FIX_UNSAFE.exists():
         parts.append(_fixes("Repairs with `--unsafe`", json.loads(FIX_UNSAFE.read_text()), cases))
+    if UNSEEN.exists():
+        parts.append(UNSEEN.read_text())
     report.DOCS.write_text("\n".join(parts))
     return report.DOCS
 
