@@ -37,6 +37,9 @@ _POLL_S = 0.1
 _INTERRUPT_PATIENCE_S = 10.0
 _EXIT_SLACK_S = 30.0
 _GONE_SLACK_S = 8.0  # the same, when no rank is left
+_TEARDOWN_SLACK_S = (
+    30.0  # the same for a launcher that cleans up behind its ranks: on a busy machine it takes long
+)
 _BACKGROUND_S = 300.0
 _LAUNCHER_HELLO_S, _OPAQUE_HELLO_S = 60.0, 900.0
 
@@ -283,7 +286,8 @@ class _Run:
         """
         here = (self.job.nodes or 1) == 1  # process ids of other nodes say nothing
         if here and self.watcher.ranks_gone():
-            return _GONE_SLACK_S
+            cleans_up = self.job.launcher in ("torchrun", "accelerate", "deepspeed", "trl")
+            return _TEARDOWN_SLACK_S if cleans_up else _GONE_SLACK_S
         return self.spec.stop_grace_s + _EXIT_SLACK_S
 
     def _silent_s(self) -> float:
