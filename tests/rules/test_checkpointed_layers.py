@@ -1,4 +1,4 @@
-"""The module that checkpoints some layers: which ones, in each kind of checkpointing, with equal gradients."""
+"""The module that checkpoints some layers: which ones, in each kind of checkpointing, equal gradients."""
 
 from __future__ import annotations
 
