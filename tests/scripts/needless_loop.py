@@ -9,7 +9,7 @@ from torch.nn import functional
 
 torch.manual_seed(0)
 style = sys.argv[1]
-STEPS = 26
+STEPS = int(sys.argv[2]) if len(sys.argv) > 2 else 26
 
 
 class Net(nn.Module):
