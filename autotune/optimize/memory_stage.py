@@ -24,7 +24,7 @@ from autotune.optimize.memory_group import (
     group_of,
 )
 from autotune.optimize.memory_measure import WITH_BLOCKS, Limit, Measurement, Peaks, limit_of, measure
-from autotune.optimize.memory_plan import MARGIN_FRAC, Candidate, Costs, search
+from autotune.optimize.memory_plan import FULL_RECOMPUTE_FRAC, MARGIN_FRAC, Candidate, Costs, search
 
 if TYPE_CHECKING:
     from autotune.optimize.journal import Journal
@@ -337,11 +337,13 @@ def _offers(plan: Plan, rule: str) -> bool:
 
 def _costs(facts: dict[str, FactValue]) -> Costs:
     busy, recompute = _number(facts, "launch.gpu_busy_frac"), _number(facts, "memory.recompute_frac")
+    if recompute is not None and busy is not None:  # launches of the recomputed part take idle time, too
+        recompute = recompute * busy + FULL_RECOMPUTE_FRAC * (1.0 - busy)
     copies = [_number(facts, "optimizer.step_frac"), _number(facts, "data.host_copies_frac")]
     known = [share for share in copies if share is not None]
     offloaded = _value(facts, "memory.parameters_offloaded") is True
     return Costs(
-        recompute_frac=None if recompute is None else recompute * (1.0 if busy is None else busy),
+        recompute_frac=recompute,
         idle_frac=None if busy is None else max(0.0, 1.0 - busy),
         exposed_frac=_number(facts, "comm.exposed_frac"),
         offload_frac=max(known) if known and offloaded else None,

@@ -92,11 +92,14 @@ def _counting(inputs: Any) -> Iterator[None]:
     torch: Any = sys.modules["torch"]
     before = {pointer for tensor in _tensors(inputs) if (pointer := _storage(tensor)[0])}
     found: dict[int, int] = {}
+    unread: list[str] = []
 
     def pack(tensor: Any) -> Any:
         try:
             pointer, size = _storage(tensor)
-            if pointer and pointer not in before and pointer not in found and pointer not in _parameters():
+            if size < 0:
+                unread.append(type(tensor).__name__)
+            elif pointer and pointer not in before and pointer not in found and pointer not in _parameters():
                 found[pointer] = size
         except Exception:
             core.sink.fault("block_memory.pack")
@@ -104,7 +107,8 @@ def _counting(inputs: Any) -> Iterator[None]:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         yield
-    _kept.append(sum(found.values()))
+    if not unread:  # a sum without them would promise room that is not there
+        _kept.append(sum(found.values()))
 
 
 def _parameters() -> set[int]:
@@ -119,13 +123,13 @@ def _parameters() -> set[int]:
 
 
 def _storage(tensor: Any) -> tuple[int, int]:
-    """(address, bytes) of what lies behind a tensor; (0, 0) where it has no memory of its own."""
+    """(address, bytes) of what lies behind a tensor; (0, -1) where that cannot be read (sparse, say)."""
     try:
         tensor = getattr(tensor, "_local_tensor", tensor)
         storage = tensor.untyped_storage()
         return storage.data_ptr(), storage.nbytes()
     except (AttributeError, RuntimeError, NotImplementedError):
-        return 0, 0
+        return 0, -1
 
 
 def _tensors(value: Any) -> Iterator[Any]:

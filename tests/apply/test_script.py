@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from script_matrix import CHOICES, context_of, longest, pairwise
+from script_matrix import CHOICES, LEFT, TAKEN, context_of, longest, pairwise
 
 from autotune.apply.packing_gate import packing_decision
 from autotune.apply.script import render_script
@@ -40,24 +40,8 @@ CHAT = DataContext(source="chats/*.jsonl", kind="messages", eval_source="held_ou
 OBSERVED = {
     "run_id": "20260101-120000-abcd",
     "observed_command": "torchrun --nproc-per-node 8 train.py --lr 2e-5",
-    "taken_over": [
-        TakenOver(what=what, value=value, source=source)
-        for what, value, source in [
-            ("model", "/models/m", "train.py:12"),
-            ("data", "chats/*.jsonl", "train.py:20"),
-            ("examples per step", "64", "8 ranks x 4 x 2"),
-            ("learning rate", "2e-5", "train.py:41"),
-            ("schedule", "cosine, 100 warm-up steps", "train.py:44"),
-            ("weight decay", "0.01", "train.py:41"),
-            ("clipping", "1.0", "train.py:60"),
-            ("seed", "1234", "train.py:9"),
-            ("epochs", "3", "--epochs"),
-        ]
-    ],
-    "not_taken_over": [
-        NotTakenOver(what="label smoothing", reason="not in this script"),
-        NotTakenOver(what="order of the examples", reason="own seeded order"),
-    ],
+    "taken_over": [TakenOver(what=what, value=value, source=source) for what, value, source in TAKEN],
+    "not_taken_over": [NotTakenOver(what=what, reason=reason) for what, reason in LEFT],
 }
 
 

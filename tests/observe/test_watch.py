@@ -22,9 +22,11 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
-def _watch(folder: Path, *words: str) -> tuple[Observation, WatchReport]:
+def _watch(
+    folder: Path, *words: str, start: tuple[str, ...] = (sys.executable,)
+) -> tuple[Observation, WatchReport]:
     spec = LaunchSpec(
-        command=(sys.executable, str(SCRIPTS / "long_loop.py"), *words),
+        command=(*start, str(SCRIPTS / "long_loop.py"), *words),
         cwd=folder,
         folder=folder / "launch",
         mode="watch",
@@ -89,19 +91,9 @@ def test_evaluations_are_pauses(tmp_path: Path) -> None:
 @pytest.mark.job
 @pytest.mark.full
 def test_a_rank_that_is_late_is_named(tmp_path: Path) -> None:
-    spec = LaunchSpec(
-        command=(*TORCHRUN, str(SCRIPTS / "long_loop.py"), "--fault", "straggler", "--steps", "700"),
-        cwd=tmp_path,
-        folder=tmp_path / "launch",
-        mode="watch",
-        stop="never",
-        echo="none",
-        env={"OMP_NUM_THREADS": "1"},
-    )
-    observation = launch(spec)
-    assert observation.exit_code == 0, observation.log_tail
+    observation, report = _watch(tmp_path, "--fault", "straggler", "--steps", "700", start=TORCHRUN)
     assert [rank.rank for rank in observation.ranks] == [0, 1]
-    (late,) = [r for r in watch_report(observation).remarks if r.kind == "straggler"]
+    (late,) = [r for r in report.remarks if r.kind == "straggler"]
     assert late.rank == 1 and 3.0 < late.figures["behind_ms"] < 12.0
     assert "rank 1 begins its backward" in late.text and "they wait for it" in late.text
 

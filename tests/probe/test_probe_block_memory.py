@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from probe_parts import part
 
 from tests.probe.jobs import faults, run
 
@@ -77,3 +79,16 @@ def test_without_checkpointing_one_layer_tells_what_it_keeps(tmp_path: Path) -> 
     assert [(step.blocks, step.plain_blocks, step.kept_bytes) for step in steps] == [(0, 0, None)] * 3
     kept = ROWS * LONGEST * FLOAT * (WIDTH + 2 + 2 * 4 * WIDTH)
     assert [(step.layers, step.layer_bytes) for step in steps] == [(None, None), *[(BLOCKS, kept)] * 2]
+
+
+def test_a_block_whose_memory_cannot_be_read_gives_no_number() -> None:
+    probe = part("block_memory")
+    weight = torch.ones(4, 3, requires_grad=True)
+    probe._kept.clear()
+    with probe._counting(()):
+        torch.sparse.mm(torch.eye(4).to_sparse(), weight).sum()
+    assert probe._kept == []
+    with probe._counting(()):
+        (torch.eye(4) @ weight).sum()
+    assert probe._kept == [4 * 4 * FLOAT]
+    probe._kept.clear()

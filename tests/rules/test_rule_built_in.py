@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-
-from rule_sheets import sheet_of
 
 from autotune.data import data_dir
 from autotune.facts.catalogue import catalogue as fact_catalogue
@@ -13,7 +10,6 @@ from autotune.facts.fact import Fact
 from autotune.rules.examples import run_examples
 from autotune.rules.lint import lint
 from autotune.rules.load import RuleSet
-from autotune.rules.match import match
 from autotune.rules.pages import facts_page, rules_page
 from autotune.rules.schema import FILE_NAME, schema_text
 
@@ -45,31 +41,3 @@ def test_generated_files_are_fresh(built_in: RuleSet) -> None:
     assert (data_dir("rules") / FILE_NAME).read_text() == schema_text(), "run: autotune rules schema"
     assert (DOCS / "rules.md").read_text() == rules_page(built_in.rules), "run: autotune rules pages docs"
     assert (DOCS / "facts.md").read_text() == facts_page(fact_catalogue(), built_in.rules)
-
-
-def test_loading_linting_and_matching_two_hundred_rules_takes_a_blink(
-    tmp_path: Path, catalogue: dict[str, Fact]
-) -> None:
-    originals = sorted(p for p in data_dir("rules").glob("*/*.yaml") if not p.parent.name.startswith("_"))
-    for number in range(200):
-        original = originals[number % len(originals)]
-        name, copy = f"{original.parent.name}/{original.stem}", f"copy{number}/{original.stem}"
-        path = tmp_path / "pack" / f"{copy}.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = original.read_text().replace(f"id: {name}", f"id: {copy}")
-        path.write_text(
-            "\n".join(
-                line for line in text.split("\n") if not line.startswith(("after:", "tog", "excl", "expl"))
-            )
-        )
-    warm = lint([data_dir("rules")], catalogue=catalogue)
-    sheet = sheet_of({"run.has_gpu": True, "data.padding_frac": 0.4})
-    match(warm.rules.rules, sheet, catalogue=catalogue)
-    best = float("inf")
-    for _ in range(3):
-        start = time.process_time()
-        report = lint([tmp_path / "pack"], catalogue=catalogue)
-        match(report.rules.rules, sheet, catalogue=catalogue)
-        best = min(best, time.process_time() - start)
-    assert len(report.rules.rules) > 150
-    assert best <= 0.3, f"{best:.3f} s"
