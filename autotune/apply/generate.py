@@ -90,8 +90,13 @@ def guess_kind(source: str) -> Kind | None:
         raise InputError(
             "the first line is no JSON object", where=files[0], hint="JSON lines: one object to a line"
         ) from None
-    names = row if isinstance(row, dict) else {}
-    return next((kind for kind, needed in _COLUMNS if all(n in names for n in needed)), None)
+    return kind_of_columns(row if isinstance(row, dict) else ())
+
+
+def kind_of_columns(names: Iterable[str]) -> Kind | None:
+    """What a row with these columns is; None where no kind fits."""
+    known = set(names)
+    return next((kind for kind, needed in _COLUMNS if known.issuperset(needed)), None)
 
 
 def transformers_version(interpreter: str) -> str | None:
@@ -125,20 +130,7 @@ def decide_packing(
 
 def make_context(values: Mapping[str, Any], settings: Iterable[str]) -> ScriptContext:
     """The context from given parts and `part.field=value` settings, which win. Raises InputError."""
-    from pydantic import ValidationError
-
-    merged: dict[str, Any] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
-    for setting in settings:
-        _set(merged, setting)
-    try:
-        context = ScriptContext.model_validate(merged)
-    except ValidationError as fault:
-        first = fault.errors(include_url=False)[0]
-        place = ".".join(str(p) for p in first["loc"])
-        raise InputError(
-            f"{place or 'the settings'}: {first['msg']}",
-            hint="autotune generate --fields lists every setting",
-        ) from None
+    context = with_settings(values, settings)
     taken = [
         TakenOver(what=what, value=value, source="given by hand")
         for what, value in (
@@ -151,6 +143,24 @@ def make_context(values: Mapping[str, Any], settings: Iterable[str]) -> ScriptCo
         NotTakenOver(what="everything else", reason="no job was watched; these are defaults or your settings")
     ]
     return context.model_copy(update={"taken_over": taken, "not_taken_over": left})
+
+
+def with_settings(values: Mapping[str, Any], settings: Iterable[str]) -> ScriptContext:
+    """The context of these parts after `part.field=value` settings. Raises InputError."""
+    from pydantic import ValidationError
+
+    merged: dict[str, Any] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
+    for setting in settings:
+        _set(merged, setting)
+    try:
+        return ScriptContext.model_validate(merged)
+    except ValidationError as fault:
+        first = fault.errors(include_url=False)[0]
+        place = ".".join(str(p) for p in first["loc"])
+        raise InputError(
+            f"{place or 'the settings'}: {first['msg']}",
+            hint="autotune generate --fields lists every setting",
+        ) from None
 
 
 def field_lines() -> list[str]:

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 )
 @click.option("--full", is_flag=True, help="Show added modules in full, not only by name.")
 @click.option("-o", "--output", type=PathValue(dir_okay=False), help="File for --template.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="PART.FIELD=VALUE",
+    help="A setting of the script, over what the run saw; autotune generate --fields lists them.",
+)  # fmt: skip
 @choice_options
 @runs_dir_option
 @output_options
@@ -43,6 +47,7 @@ def command(
     environment: Path | None,
     full: bool,
     output: Path | None,
+    settings: tuple[str, ...],
     select: tuple[str, ...],
     exclude: tuple[str, ...],
     unsafe: bool,
@@ -66,11 +71,13 @@ def command(
     )
     if output is not None and template is None:
         raise InputError("--output has no effect without --template", code="usage")
+    if settings and template is None:
+        raise InputError("--set has no effect without --template", code="usage")
     folder = find_run(runs_dir, run_name)
     if revert:
         _revert(folder)
     elif template is not None:
-        _from_template(folder, template, output)
+        _from_template(folder, template, output, settings)
     elif environment is not None:
         _environment(folder, environment)
     else:
@@ -178,7 +185,7 @@ def _environment(folder: Path, into: Path) -> None:
         screen.answer("these are the packages of the watched job; autotune optimize proves a change first")
 
 
-def _from_template(folder: Path, template: str, output: Path | None) -> None:
+def _from_template(folder: Path, template: str, output: Path | None, settings: tuple[str, ...]) -> None:
     from autotune.optimize.script import script_of
     from autotune.records.answers import ScriptWritten
     from autotune.store import write_text
@@ -195,12 +202,14 @@ def _from_template(folder: Path, template: str, output: Path | None) -> None:
             hint="choose another name with -o",
             code="file-in-the-way",
         )
-    text, launch = script_of(folder, output, template)
-    write_text(output, text)
+    filled = script_of(folder, output, template, settings)
+    write_text(output, filled.text)
     if screen.as_json:
-        screen.document(ScriptWritten(script=str(output), launch=launch))
+        screen.document(ScriptWritten(script=str(output), launch=filled.launch, missing=filled.missing))
         return
     screen.answer(
         f"wrote {output}: generated, not derived from your script; its header lists what it took over"
     )
-    screen.answer(f"run it with: {launch}")
+    for missing in filled.missing:
+        screen.answer(f"still to be set: {missing}")
+    screen.answer(f"run it with: {filled.launch}")

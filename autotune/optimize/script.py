@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from autotune.errors import InputError
 from autotune.optimize.patched import observation_of
+from autotune.optimize.script_data import data_of
+from autotune.optimize.script_notes import Notes
+from autotune.optimize.script_settings import lora_of, optimizer_settings, seed_of
 from autotune.store import read_record
 
 if TYPE_CHECKING:
     from autotune.records.facts import FactSheet
     from autotune.records.observation import Observation, RankObservation
-    from autotune.records.recipe import DatasetRecipe, RecipeRecord
+    from autotune.records.recipe import RecipeRecord
     from autotune.records.script import (
         BatchContext,
-        DataContext,
         MemoryContext,
         ModelContext,
-        NotTakenOver,
         PackingContext,
         PrecisionContext,
         ScriptContext,
-        TakenOver,
     )
 
 
-def script_of(run: Path, output: Path, template: str = "fsdp2") -> tuple[str, str]:
-    """The script's text and its launch command. A tokenizer made from a file is copied beside `output`.
+@dataclass(frozen=True)
+class Filled:
+    """A script that was filled from a run."""
+
+    text: str
+    launch: str
+    missing: list[str]  # what a person must set before it trains as the job did
+
+
+def script_of(run: Path, output: Path, template: str = "fsdp2", settings: Iterable[str] = ()) -> Filled:
+    """The script of a run, with `part.field=value` settings over it; a tokenizer is copied beside `output`.
 
     Raises InputError when the run lacks what a script needs; the message names it.
     """
+    from autotune.apply.generate import with_settings
     from autotune.apply.script import render_script, template_place
     from autotune.records.facts import FactSheet
 
@@ -47,10 +58,20 @@ def script_of(run: Path, output: Path, template: str = "fsdp2") -> tuple[str, st
             hint="watch it again: autotune analyze -- COMMAND",
             code="script-incomplete",
         )
-    context = _context(run, output, observation, lead, lead.recipe, facts)
+    notes, settings = Notes(), list(settings)
+    context = _context(run, output, observation, lead, lead.recipe, facts, notes)
+    if settings:
+        for setting in settings:
+            name, _, value = setting.partition("=")
+            notes.take(name, value, "given by hand")
+        notes.missing = [
+            m for m in notes.missing if not any(f"--set {s.partition('=')[0]}=" in m for s in settings)
+        ]
+        parts = context.model_dump(exclude={"taken_over"}) | {"taken_over": notes.taken}
+        context = with_settings(parts, settings)
     text = render_script(context, *template_place(template))
-    processes = max(1, observation.expected_ranks)
-    return text, f"torchrun --nproc-per-node {processes} {shlex.quote(str(output))}"
+    launch = f"torchrun --nproc-per-node {max(1, observation.expected_ranks)} {shlex.quote(str(output))}"
+    return Filled(text, launch, notes.missing)
 
 
 def _context(
@@ -60,6 +81,7 @@ def _context(
     lead: RankObservation,
     recipe: RecipeRecord,
     facts: FactSheet,
+    notes: Notes,
 ) -> ScriptContext:
     from autotune.records.script import (
         OptimizerContext,
@@ -68,100 +90,44 @@ def _context(
         ScriptContext,
     )
 
-    taken: list[TakenOver] = []
-    left: list[NotTakenOver] = []
-    model = _model(run, output, recipe, lead, taken, left)
-    data = _data(recipe, facts, taken, left)
-    settings = {name: value for name, value in recipe.optimizer.items() if isinstance(value, (int, float))}
-    names = {
-        "lr": "learning_rate",
-        "beta1": "beta1",
-        "beta2": "beta2",
-        "eps": "epsilon",
-        "weight_decay": "weight_decay",
-    }
-    optimizer: dict[str, Any] = {names[n]: float(v) for n, v in settings.items() if n in names}
-    for name, value in optimizer.items():
-        _take(taken, name.replace("_", " "), f"{value:g}", "the job's optimizer")
-    optimizer |= _schedule(observation, taken, left)
-    clip = _clip(observation)
-    optimizer["max_grad_norm"] = clip if clip is not None else 0.0
-    if clip is not None:
-        _take(taken, "gradient clipping", f"{clip:g}", "clip_grad_norm_")
+    model = _model(run, output, recipe, lead, notes)
+    data = data_of(observation, recipe, notes)
+    optimizer = optimizer_settings(observation, recipe, notes)
     if observation.epochs_planned:
         optimizer["epochs"] = observation.epochs_planned
-        _take(taken, "epochs", f"{observation.epochs_planned:g}", "the job's arguments")
-    batch = _batch(facts, taken)
-    if observation.max_steps_planned and (batch.examples_per_step or not observation.epochs_planned):
+        notes.take("epochs", f"{observation.epochs_planned:g}", "the job's arguments")
+    batch = _batch(facts, notes)
+    packed_before = facts.value("packing.packed") is True
+    by_steps = batch.examples_per_step or packed_before or not observation.epochs_planned
+    if observation.max_steps_planned and by_steps:
         optimizer["max_steps"] = observation.max_steps_planned
+        notes.take("number of steps", str(observation.max_steps_planned), "the job's arguments")
     elif observation.max_steps_planned:  # packed rows make another number of steps of the same epochs
         optimizer["schedule_steps"] = observation.max_steps_planned
-        left.append(
-            _left("number of steps", "rows are packed by tokens; schedule and warm-up are stretched to fit")
-        )
-    left += [
-        _left("callbacks, custom logging and evaluation", "they live in the observed script"),
-        _left("the observed script's own collator and loop", "the script has its own; see its header"),
-    ]
+        notes.leave("number of steps", "rows are packed by tokens; schedule and warm-up are stretched to fit")
+    precision = _precision(lead, facts, notes)
+    notes.leave("callbacks, custom logging and evaluation", "they live in the observed script")
+    notes.leave("the observed script's own collator and loop", "the script has its own")
     return ScriptContext(
-        title=f"{recipe_title(recipe)}",
+        title="LoRA fine-tuning" if model.lora else "Fine-tuning" if model.path else "Training",
         run_id=run.name,
         observed_command=shlex.join(observation.command),
         file_name=output.name,
         processes=max(1, observation.expected_ranks),
-        taken_over=taken,
-        not_taken_over=left,
+        taken_over=notes.taken,
+        not_taken_over=notes.left,
         model=model,
         data=data,
         packing=_packing(lead, facts),
         batch=batch,
         optimizer=OptimizerContext(**optimizer),
-        precision=_precision(lead),
+        precision=precision,
         parallel=ParallelContext(),
         memory=_memory(facts),
-        run=RunContext(output_dir=f"{output.stem}_output", log_every=1, **_seed(observation, taken)),
+        run=RunContext(
+            output_dir=f"{output.stem}_output", log_every=1, **seed_of(observation, recipe, notes)
+        ),
     )
-
-
-def _carried(observation: Observation, name: str) -> str | int | float | bool | None:
-    """A field of TrainingArguments or the like, as it was seen."""
-    found = [s.detail.get(f"field.{name}") for s in observation.sites if s.kind == "carrier"]
-    return next((value for value in found if value is not None), None)
-
-
-def _schedule(observation: Observation, taken: list[TakenOver], left: list[NotTakenOver]) -> dict[str, Any]:
-    """Schedule and warm-up, where an object that was seen carries them."""
-    named = re.search(r"'(\w+)'|^(\w+)$", str(_carried(observation, "lr_scheduler_type") or ""))
-    if named is None:
-        why = "not read from the run; the script keeps the rate constant"
-        left.append(_left("learning-rate schedule", why))
-        return {"schedule": "constant"}
-    out: dict[str, Any] = {"schedule": named.group(1) or named.group(2)}
-    _take(taken, "learning-rate schedule", str(out["schedule"]), "the job's training arguments")
-    steps, ratio = _carried(observation, "warmup_steps"), _carried(observation, "warmup_ratio")
-    if isinstance(steps, (int, float)) and steps > 0:
-        # newer versions of transformers take a share of all steps under this name
-        out |= {"warmup_steps": int(steps)} if steps >= 1 else {"warmup_ratio": float(steps)}
-    elif isinstance(ratio, (int, float)) and ratio > 0:
-        out["warmup_ratio"] = float(ratio)
-    for name in ("warmup_steps", "warmup_ratio"):
-        if name in out:
-            _take(taken, name.replace("_", " "), f"{out[name]:g}", "the job's training arguments")
-    return out
-
-
-def _seed(observation: Observation, taken: list[TakenOver]) -> dict[str, Any]:
-    seed = _carried(observation, "seed")
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        return {}
-    _take(taken, "seed", str(seed), "the job's training arguments")
-    return {"seed": seed}
-
-
-def recipe_title(recipe: RecipeRecord) -> str:
-    """What the script is called: the model's family."""
-    values = recipe.model_config_values or {}
-    return str(values.get("model_type") or "Causal language model")
 
 
 def _model(
@@ -169,8 +135,7 @@ def _model(
     output: Path,
     recipe: RecipeRecord,
     lead: RankObservation,
-    taken: list[TakenOver],
-    left: list[NotTakenOver],
+    notes: Notes,
 ) -> ModelContext:
     from autotune.records.script import ModelContext
 
@@ -180,8 +145,13 @@ def _model(
             where=run.name,
             code="script-incomplete",
         )
-    if lead.model is not None and lead.model.lora:
-        left.append(_left("adapter settings", "low-rank adapters were seen; set model.lora by hand"))
+    lora = None
+    if recipe.adapter is not None:
+        lora = lora_of(recipe.adapter, notes)
+    elif lead.model is not None and lead.model.lora:
+        notes.leave(
+            "adapter settings", "adapters were seen that are not peft's; --set model.lora.rank=16 adds LoRA"
+        )
     tokenizer = recipe.tokenizer_path
     if tokenizer is None and recipe.tokenizer_saved:
         from autotune.analyze.watch import OBSERVE
@@ -197,12 +167,14 @@ def _model(
         target = output.resolve().with_name(f"{output.stem}_tokenizer")
         shutil.copytree(source, target, dirs_exist_ok=True)
         tokenizer = str(target)
-        _take(taken, "tokenizer", recipe.tokenizer_class or "", f"copied to {target.name}")
+        notes.take("tokenizer", recipe.tokenizer_class or "", f"copied to {target.name}")
     if recipe.model_path:
-        _take(taken, "weights", recipe.model_path, "from_pretrained")
+        notes.take("weights", recipe.model_path, "from_pretrained")
         family = lead.model.model_type if lead.model is not None else None
-        return ModelContext(path=recipe.model_path, family=family, tokenizer=tokenizer)
-    _take(taken, "model config", recipe_title(recipe), "the model the job built")
+        return ModelContext(path=recipe.model_path, family=family, tokenizer=tokenizer, lora=lora)
+    family = str((recipe.model_config_values or {}).get("model_type") or "")
+    notes.take("model config", family, "the model the job built")
+    notes.leave("the first weights", "random ones, as the job's, but drawn anew from the script's seed")
     drop = {
         "_name_or_path",
         "transformers_version",
@@ -212,42 +184,7 @@ def _model(
         "_attn_implementation",
     }
     values = {n: v for n, v in (recipe.model_config_values or {}).items() if n not in drop}
-    return ModelContext(config=values, weights="random", tokenizer=tokenizer)
-
-
-def _data(
-    recipe: RecipeRecord, facts: FactSheet, taken: list[TakenOver], left: list[NotTakenOver]
-) -> DataContext:
-    from autotune.records.script import DataContext
-
-    dataset = recipe.dataset
-    problem = _hook_problem(dataset)
-    if dataset is None or problem:
-        left.append(_left("data set", f"{problem}; set data.source to a file or a hook"))
-        return DataContext(source="data/train.jsonl", kind="tokens")
-    hook = f"{dataset.file}:{dataset.class_name}"
-    _take(taken, "data set", dataset.class_name, str(dataset.file))
-    for name in dataset.unknown_arguments:
-        left.append(_left(f"data set argument {name}", "its value cannot be written down"))
-    arguments = dict(dataset.arguments)
-    return DataContext(
-        source=hook,
-        kind="tokens",
-        hook_arguments=arguments,
-        tokenizer_argument=dataset.tokenizer_argument or "tokenizer",
-    )
-
-
-def _hook_problem(dataset: DatasetRecipe | None) -> str:
-    if dataset is None:
-        return "no data set class was seen"
-    if dataset.file is None:
-        return f"{dataset.class_name} comes from a library"
-    if not dataset.guarded:
-        return f"importing {Path(dataset.file).name} would start the training (no __main__ guard)"
-    if "." in dataset.class_name:
-        return f"{dataset.class_name} is defined inside a function"
-    return ""
+    return ModelContext(config=values, weights="random", tokenizer=tokenizer, lora=lora)
 
 
 def _packing(lead: RankObservation, facts: FactSheet) -> PackingContext:
@@ -261,7 +198,8 @@ def _packing(lead: RankObservation, facts: FactSheet) -> PackingContext:
     row = 8192
     if isinstance(tokens, float) and isinstance(micro, float) and micro:
         per_batch = round(tokens / max(1, lead.world_size) / micro)
-        row = 2 ** max(8, per_batch.bit_length())
+        full = facts.value("packing.packed") is True
+        row = -(-per_batch // 64) * 64 if full else 2 ** max(8, (per_batch - 1).bit_length())
     if isinstance(longest, int):
         row = max(row, longest)
     on_gpu = lead.environment.device_type != "cpu"
@@ -278,9 +216,17 @@ def _packing(lead: RankObservation, facts: FactSheet) -> PackingContext:
     return packing_decision(model.model_type, implementation, version, wanted)
 
 
-def _batch(facts: FactSheet, taken: list[TakenOver]) -> BatchContext:
+def _batch(facts: FactSheet, notes: Notes) -> BatchContext:
     from autotune.records.script import BatchContext
 
+    if (
+        facts.value("packing.packed") is True
+    ):  # what a row held, not how many rows there were, is the job's step
+        micro, world = facts.value("data.accumulation_steps"), facts.value("run.world_size")
+        if isinstance(micro, float) and isinstance(world, int):
+            rows = max(1, round(micro * world))
+            notes.take("rows per optimizer step", str(rows), "packed batches of the run, all ranks")
+            return BatchContext(rows_per_step=rows)
     size, micro, world = (
         facts.value("data.batch_size"),
         facts.value("data.accumulation_steps"),
@@ -288,17 +234,23 @@ def _batch(facts: FactSheet, taken: list[TakenOver]) -> BatchContext:
     )
     if isinstance(size, float) and isinstance(micro, float) and isinstance(world, int):
         examples = max(1, round(size * micro * world))
-        _take(taken, "examples per optimizer step", str(examples), "batches of the run, all ranks")
+        notes.take("examples per optimizer step", str(examples), "batches of the run, all ranks")
         return BatchContext(examples_per_step=examples)
     return BatchContext()
 
 
-def _precision(lead: RankObservation) -> PrecisionContext:
+def _precision(lead: RankObservation, facts: FactSheet, notes: Notes) -> PrecisionContext:
     from autotune.records.script import PrecisionContext
 
     if lead.environment.device_type == "cpu":
         return PrecisionContext(compute="float32", master="float32", reduce="float32")
     half = lead.model is not None and "bfloat16" in lead.model.parameter_dtypes
+    used = [facts.value(f"precision.{name}_dtype") for name in ("autocast", "policy", "parameter")]
+    seen = next((str(dtype) for dtype in used if dtype not in (None, "none")), "bf16")
+    if seen in ("fp32", "fp16"):
+        notes.leave(
+            f"{seen} arithmetic", "bfloat16 over float32 weights; --compute-dtype float32 for the old one"
+        )
     return PrecisionContext(master="bfloat16" if half else "float32")
 
 
@@ -309,26 +261,3 @@ def _memory(facts: FactSheet) -> MemoryContext:
     without = facts.value("memory.peak_without_checkpointing_frac")
     needed = on is True and not (isinstance(without, float) and without < 0.85)
     return MemoryContext(checkpointing="full" if needed else "none")
-
-
-def _clip(observation: Observation) -> float | None:
-    for site in observation.sites:
-        if site.kind == "clip_grad":
-            argument = site.arguments.get("max_norm")
-            try:
-                return float(argument.text) if argument is not None else None
-            except ValueError:
-                return None
-    return None
-
-
-def _take(taken: list[TakenOver], what: str, value: str, source: str) -> None:
-    from autotune.records.script import TakenOver
-
-    taken.append(TakenOver(what=what, value=value, source=source))
-
-
-def _left(what: str, reason: str) -> NotTakenOver:
-    from autotune.records.script import NotTakenOver
-
-    return NotTakenOver(what=what, reason=reason)

@@ -85,7 +85,8 @@ _WORTH = (
     "use_liger_kernel", "torch_empty_cache_steps", "max_grad_norm", "packing", "packing_strategy",
     "padding_free", "max_length", "max_seq_length", "pad_to_multiple_of", "include_num_input_tokens_seen",
     "ddp_find_unused_parameters", "average_tokens_across_devices", "attn_implementation", "seed",
-    "lr_scheduler_type", "warmup_steps", "warmup_ratio",
+    "lr_scheduler_type", "warmup_steps", "warmup_ratio", "assistant_only_loss", "completion_only_loss",
+    "dataset_text_field", "formatting_func",
 )  # fmt: skip
 
 
@@ -99,6 +100,10 @@ def _trainer_made(original: Any, args: Any, kwargs: Any) -> None:
         kind = type(args[0])
         callee = f"{kind.__module__}.{kind.__qualname__}"
         sites.record("trainer_create", callee, kind.__init__, args[1:], kwargs)
+        from . import recipe
+
+        for value in (*args[1:], *kwargs.values()):
+            recipe.saw_tokenizer(value)
 
 
 def _trains(original: Any, args: Any, kwargs: Any) -> None:

@@ -9,19 +9,20 @@ import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from . import models
+from . import frames, models, recipe_data, recipe_settings
 from .core import core, hook
 
 _arguments: WeakKeyDictionary[Any, tuple[tuple[Any, ...], dict[str, Any]]] = WeakKeyDictionary()
 _tokenizers: list[Any] = []
 _PLAIN = (str, int, float, bool, type(None))
 _MOST_TEXT = 400
-_OPTIMIZER_KEYS = ("lr", "betas", "eps", "weight_decay", "momentum", "amsgrad")
 _sent = False
 
 
 def install(torch: Any) -> None:
-    """Remember how every map-style or iterable data set was constructed."""
+    """Remember how data sets and schedules were made."""
+    recipe_settings.install(torch)
+    recipe_data.install()
     dataset = torch.utils.data.Dataset
     inherited = dataset.__new__
 
@@ -31,8 +32,7 @@ def install(torch: Any) -> None:
             return
         _arguments[instance] = (args, kwargs)
         for value in (*args, *kwargs.values()):
-            if _is_tokenizer(value) and all(value is not known for known in _tokenizers):
-                _tokenizers.append(value)
+            saw_tokenizer(value)
 
     def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
         instance = inherited(cls) if inherited is object.__new__ else inherited(cls, *args, **kwargs)
@@ -40,6 +40,12 @@ def install(torch: Any) -> None:
         return instance
 
     dataset.__new__ = new
+
+
+def saw_tokenizer(value: Any) -> None:
+    """An object that was handed to a data set or a trainer; only tokenizers are kept."""
+    if _is_tokenizer(value) and all(value is not known for known in _tokenizers):
+        _tokenizers.append(value)
 
 
 def emit(loaders: Any) -> None:
@@ -54,17 +60,17 @@ def emit(loaders: Any) -> None:
     if config is None and root is not None:
         config = getattr(getattr(root, "module", None), "config", None)
     if config is not None and hasattr(config, "to_diff_dict"):
-        found["model_path"] = getattr(config, "name_or_path", None) or None
+        found["model_path"] = _from_anywhere(getattr(config, "name_or_path", None) or None)
         found["model_config_values"] = _jsonable({**config.to_diff_dict(), "model_type": config.model_type})
-    for optimizer in list(models.optimizers())[:1]:
-        found["optimizer"] = {
-            name: list(value) if isinstance(value, (list, tuple)) else value
-            for name, value in optimizer.defaults.items()
-            if name in _OPTIMIZER_KEYS and isinstance(value, (int, float, bool, str, tuple, list))
-        }
-        betas = found["optimizer"].pop("betas", None)
-        if betas is not None and len(betas) == 2:
-            found["optimizer"]["beta1"], found["optimizer"]["beta2"] = (float(beta) for beta in betas)
+    known = models.optimizers()
+    for optimizer in known[:1]:
+        found["optimizer"], found["ignored"] = recipe_settings.optimizer_settings(optimizer)
+        found["schedules"] = recipe_settings.schedules_of(optimizer)
+        if len(known) > 1:
+            found["ignored"].append(f"{len(known) - 1} more optimizers")
+    found["seed"] = recipe_settings.seed_of(sys.modules["torch"], core.settings.seed)
+    found["adapter"] = recipe_settings.adapter_of(root)
+    found["loaded"] = recipe_data.loaded()
     for loader in list(loaders)[:1]:
         dataset = getattr(loader, "dataset", None)
         if dataset is not None:
@@ -80,7 +86,7 @@ def _dataset(dataset: Any) -> dict[str, Any]:
     file = getattr(module, "__file__", None)
     record: dict[str, Any] = {
         "class_name": kind.__qualname__,
-        "file": os.path.abspath(file) if isinstance(file, str) and file.endswith(".py") else None,
+        "file": os.path.abspath(file) if _is_users(file) else None,
         "module": kind.__module__,
     }
     if record["file"]:
@@ -122,7 +128,7 @@ def _bound(kind: Any, known: tuple[tuple[Any, ...], dict[str, Any]], record: dic
 def _tokenizer(tokenizer: Any, found: dict[str, Any]) -> None:
     found["tokenizer_class"] = type(tokenizer).__name__
     path = getattr(tokenizer, "name_or_path", "") or ""
-    found["tokenizer_path"] = path if path and (os.path.isdir(path) or "/" in path) else None
+    found["tokenizer_path"] = _from_anywhere(path) if os.path.isdir(path) or "/" in path else None
     if found["tokenizer_path"] is None and hasattr(tokenizer, "save_pretrained"):
         folder = os.path.join(core.settings.folder, "recipe", "tokenizer")
         os.makedirs(folder, exist_ok=True)
@@ -132,6 +138,15 @@ def _tokenizer(tokenizer: Any, found: dict[str, Any]) -> None:
 
 def _is_tokenizer(value: Any) -> bool:
     return hasattr(value, "pad_token") and callable(getattr(value, "encode", None))
+
+
+def _is_users(file: Any) -> bool:
+    return isinstance(file, str) and file.endswith(".py") and frames.is_user(file)
+
+
+def _from_anywhere(name: str | None) -> str | None:
+    """A hub id as it is, a folder so that it is found from any working folder."""
+    return os.path.abspath(name) if name and os.path.isdir(name) else name
 
 
 def _is_guarded(path: str) -> bool:

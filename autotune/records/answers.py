@@ -199,6 +199,7 @@ class ScriptWritten(Document):
 
     script: str
     launch: str
+    missing: list[str] = Field(default_factory=list)  # what a person must set before it trains as the job
 
 
 class ScriptFields(Document):

@@ -148,6 +148,13 @@ def test_trainer_facts(tmp_path: Path) -> None:
     assert carrier.detail["flag.per_device_train_batch_size"] == "--batch"
     assert carrier.arguments["gradient_accumulation_steps"].text == "2"
     assert carrier.detail["field.dataloader_num_workers"] == 0
+    recipe = rank.recipe
+    assert recipe is not None and recipe.seed == 3 and recipe.adapter is None and recipe.loaded == []
+    assert recipe.optimizer["lr"] == 5e-05 and recipe.optimizer["weight_decay"] == 0.0
+    (schedule,) = recipe.schedules
+    assert schedule.function == "_get_linear_schedule_with_warmup_lr_lambda"
+    assert schedule.arguments["num_training_steps"] == 12 and schedule.arguments["num_warmup_steps"] == 0
+    assert recipe.dataset is not None and recipe.dataset.class_name == "list"
     # the library builds the loader: known, and not for editing
     loaders = [site for site in job.observation.sites if site.kind == "loader"]
     assert loaders and not any(site.editable for site in loaders)
