@@ -79,6 +79,8 @@ def settings(spec: LaunchSpec) -> dict[str, object]:
         "deterministic": spec.deterministic,
         "isolation": spec.isolation,
         "full_precision": spec.full_precision,
+        "module_inputs": str(spec.module_inputs or ""),
+        "keep_module_inputs": spec.keep_module_inputs,
         "longest_first": spec.longest_first,
         "longest_times": spec.longest_times,
         "memory_probe": list(spec.memory_probe),

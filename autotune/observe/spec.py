@@ -36,6 +36,10 @@ class LaunchSpec:
     """Parity mode: run the isolation test on the first packed batch."""
     full_precision: bool = False
     """Parity mode: all arithmetic in float32, whatever the job asks for."""
+    module_inputs: Path | None = None
+    """Parity mode: the file of captured inputs of single modules."""
+    keep_module_inputs: bool = False
+    """This launch writes that file; others read it."""
     longest_first: bool = False
     """The first batch holds the longest examples of the data set: the most memory a batch takes."""
     longest_times: int = 8

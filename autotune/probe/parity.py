@@ -17,6 +17,7 @@ from . import finder
 from .full_precision import FullPrecision, watch_autocast
 from .parity_examples import Layout, bound, flatten, read
 from .parity_isolation import Isolation, logits_of
+from .parity_modules import Modules
 from .parity_reduction import Contributions
 from .parity_weights import BUCKETS, gradient_sketch, plain_name, weights_digest
 
@@ -78,6 +79,7 @@ class Parity:
         self.dropout: bool | None = None
         self.isolation = Isolation(self.torch) if settings.isolation else None
         self.contributions: Contributions | None = None  # several ranks
+        self.modules: Modules | None = None  # until the first update
         self.loaded: deque[dict[str, Any]] = deque(maxlen=_RECENT_BATCHES)
         self.step = 0
         self.busy = False
@@ -129,10 +131,17 @@ class Parity:
         self.emit("parity", {**fields, "dropout_active": self.dropout})
         if model is not None and self.full is None and self._several_ranks():
             self.contributions = Contributions(self.torch, model)
+        path = self.settings.module_inputs
+        if path and model is not None and self.full is None:
+            keep, works = self.settings.keep_module_inputs, self._first_rank()
+            self.modules = Modules(self.torch, model, path, keep=keep, works=works)
         if self.full is not None:
             self.full.exact_products()
             if model is not None:
                 self.full.widen(model)
+
+    def _first_rank(self) -> bool:
+        return not self._several_ranks() or int(self.torch.distributed.get_rank()) == 0
 
     def _several_ranks(self) -> bool:
         distributed: Any = getattr(self.torch, "distributed", None)
@@ -233,6 +242,9 @@ class Parity:
 
     def before_optimizer(self, optimizer: Any) -> None:
         self.updated = True
+        if self.modules is not None:
+            modules, self.modules = self.modules, None
+            self.emit("parity", {"modules": modules.finish()})
         if not self.names and self.model is not None:
             # Only now: sharded models show whole parameters, other objects, between forward and backward.
             self.names = {id(p): plain_name(name) for name, p in self.model.named_parameters()}

@@ -59,7 +59,7 @@ class Isolation:
         self, module: Any, args: Any, kwargs: Any, layout: Layout, row: list[Span] | None
     ) -> dict[str, Any] | None:
         torch = self.torch
-        keeper = _Keeper(module, torch)
+        keeper = Keeper(module, torch)
         try:
             base, how = None, ""
             for how in _SOURCES:  # a fused loss returns no logits while labels are given
@@ -95,7 +95,7 @@ class Isolation:
             **backward,
         }
 
-    def _outputs(self, module: Any, args: Any, kwargs: Any, keeper: _Keeper, how: str) -> Any:
+    def _outputs(self, module: Any, args: Any, kwargs: Any, keeper: Keeper, how: str) -> Any:
         """One forward as the job calls it; its logits or last hidden states as (positions, features)."""
         captured: list[Any] = []
         handle = None
@@ -210,7 +210,7 @@ def _find(args: Any, kwargs: Any, name: str, width: int, torch: Any) -> tuple[An
     raise RuntimeError("the token ids were not found among the call's arguments")
 
 
-class _Keeper:
+class Keeper:
     """Puts back what extra forwards change: random states and buffers."""
 
     def __init__(self, module: Any, torch: Any) -> None:

@@ -25,6 +25,8 @@ class Settings:
     deterministic: bool = False
     isolation: bool = False
     full_precision: bool = False
+    module_inputs: str = ""  # file of captured inputs of single modules
+    keep_module_inputs: bool = False  # this launch writes it
     longest_first: bool = False
     longest_times: int = 8  # how often that batch comes
     memory_probe: tuple[int, ...] = ()  # per step: blocks at the front that run without checkpointing

@@ -35,6 +35,17 @@ class IsolationRecord(Record):
     gradient_unknown: str = ""  # why the backward was not tested
 
 
+class ModuleRecord(Record):
+    """One module on captured inputs: how far its forward and backward are from float32, relative."""
+
+    name: str
+    kind: str = ""  # its class
+    output_error_frac: float | None = None
+    input_error_frac: float | None = None  # gradients of its inputs
+    parameter_error_frac: dict[str, float] = Field(default_factory=dict)  # gradients of its parameters
+    unknown: str = ""  # why it was not checked
+
+
 class ParityRecord(Record):
     """Parity facts of one rank."""
 
@@ -48,4 +59,5 @@ class ParityRecord(Record):
     steps: list[ParityStep] = Field(default_factory=list)
     isolation: list[IsolationRecord] = Field(default_factory=list)
     isolation_error: str | None = None
+    modules: list[ModuleRecord] = Field(default_factory=list)
     reduction_unknown: str = ""  # why the ranks' own gradients were not seen

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LaunchFunction = Callable[[LaunchSpec], Observation]
 
+MODULES_FILE = "module_inputs.pt"
 _TAIL_LINES = 20
 _OVERRUN_S = 300.0
 _OVERRUN = 6.0
@@ -50,6 +51,8 @@ class Request:
     seed: int | None = None
     deterministic: bool = False
     isolation: bool = False
+    modules_of: Arm | None = None
+    """Single modules are checked on the inputs that the parity launch of this arm captures."""
     memory_probe: tuple[int, ...] = ()
     """Purpose memory: blocks of each step that run without checkpointing."""
     longest_times: int = 8
@@ -117,6 +120,14 @@ class Bench:
         return self.options.parity_steps if request.purpose == "parity" else self.options.steps
 
     def _spec(self, request: Request, minutes_left: float | None) -> LaunchSpec:
+        spec = self._plain_spec(request, minutes_left)
+        if request.modules_of is None:
+            return spec
+        keeper = self._plain_spec(replace(request, arm=request.modules_of, attempt=1), minutes_left)
+        kept = keeper.folder / MODULES_FILE
+        return replace(spec, module_inputs=kept, keep_module_inputs=spec.folder == keeper.folder)
+
+    def _plain_spec(self, request: Request, minutes_left: float | None) -> LaunchSpec:
         arm, options = request.arm, self.options
         modes: dict[Purpose, LaunchMode] = {
             "parity": "parity",
@@ -160,15 +171,14 @@ class Bench:
         place = f"{request.block or request.number:02d}" + (
             f"-r{request.attempt}" if request.attempt > 1 else ""
         )
+        key = _key(common, arm, modules=request.modules_of is not None)
         if request.shared and options.shared_folder is not None:
-            return replace(
-                common, folder=options.shared_folder / f"{request.purpose}-{place}-{_key(common, arm)}"
-            )
-        label = f"{request.purpose}-{place}-{_slug(arm.name)}-{_key(common, arm)}"
+            return replace(common, folder=options.shared_folder / f"{request.purpose}-{place}-{key}")
+        label = f"{request.purpose}-{place}-{_slug(arm.name)}-{key}"
         return replace(common, folder=self.folder / label)
 
 
-def _key(spec: LaunchSpec, arm: Arm) -> str:
+def _key(spec: LaunchSpec, arm: Arm, *, modules: bool) -> str:
     """What makes a finished launch the same as this one."""
     parts = [
         list(spec.command),
@@ -186,6 +196,7 @@ def _key(spec: LaunchSpec, arm: Arm) -> str:
         spec.full_precision,
         spec.longest_first,
         *((list(spec.memory_probe), spec.longest_times) if spec.memory_probe else ()),
+        *(["modules"] if modules else []),
         spec.stop,
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]

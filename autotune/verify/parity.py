@@ -22,6 +22,8 @@ from autotune.verify.gradients import check_grad_norms, check_gradients
 from autotune.verify.isolation import check_isolation, isolation_of
 from autotune.verify.logged import check_logged
 from autotune.verify.losses import LossComparison, compare_losses
+from autotune.verify.modules import NAME as MODULES
+from autotune.verify.modules import check_modules
 from autotune.verify.premises import (
     check_baseline_finite,
     check_dropout,
@@ -104,6 +106,8 @@ def compare(
         check_isolation(baseline, candidate, used),
     ]
     checks += _gradients_needed(baseline, candidate, used, checks)
+    single = check_modules(baseline, candidate, checks, alone=against is None)
+    checks += [single] if single is not None else []
     flaw = _baseline_flaw(baseline, candidate)
     state: ReferenceState = "used" if against is not None else "unknown" if exact else "not-needed"
     return _result(tier, used, checks, losses, fallen=fallen, flaw=flaw, reference=state, alone=alone)
@@ -214,6 +218,7 @@ _CAUSES = (
     "learning",
     "replicas",
     REDUCTION,
+    MODULES,
     "logged loss",
 )
 
@@ -263,10 +268,10 @@ def _sentence(
         over = next((c for c in checks if c.name == REDUCTION and c.detail != "one rank"), None)
         text += f"; gradient over ranks {over.detail}" if over is not None else ""
         for check in checks:
-            if check.name in ("gradients against float32", "float32 reference"):
-                text += (
-                    f"; {check.detail if check.name == 'float32 reference' else 'gradient ' + check.detail}"
-                )
+            if check.name == "gradients against float32":
+                text += f"; gradient {check.detail}"
+            elif check.name == "float32 reference" or (check.name == MODULES and check.outcome == "pass"):
+                text += f"; {check.detail}"
         return f"{text}; {flaw}" if flaw else text
     if outcome == "baseline-incorrect":
         return f"baseline incorrect: {flaw}, so its loss is no reference"

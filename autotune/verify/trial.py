@@ -26,6 +26,7 @@ from autotune.verify.verdict import Session, conclude, find_failure, judge_parit
 
 VERDICT_FILE = "verdict.json"
 _SPARE_BLOCKS = 2  # blocks that may be set aside and run again
+_BY_MODULE = ("numeric", "token-exact")  # where kernels may be replaced
 _RETRIES = 2  # attempts at a launch that did not settle
 
 
@@ -137,6 +138,7 @@ class _Comparison:
             seed=seed,
             deterministic=deterministic,
             isolation=self.options.tier != "bitwise",
+            modules_of=self.reference if number == 1 and self.options.tier in _BY_MODULE else None,
         )
         observation, trial = self.recorder.run(request)
         found = parity_evidence(

@@ -77,16 +77,31 @@ def test_a_wrong_backward_is_refused_also_one_that_wide_limits_let_through(
     verdict = compare(folder / half, *flags, half=half)
     assert verdict.parity.outcome == "broken", verdict.parity.sentence
     assert "float32" in verdict.parity.sentence
-    without = [e for e in verdict.parity_evidence if not e.full_precision]
+    without = [
+        e.model_copy(update={"ranks": [rank.model_copy(update={"modules": []}) for rank in e.ranks]})
+        for e in verdict.parity_evidence
+        if not e.full_precision
+    ]
     wide = judge_parity(without, verdict.settings, [arm.name for arm in verdict.arms], "left out")
     if flags[-1] in ("scaled-dq", "dropped-dk"):
         assert wide.outcome == "equal" and "left out" in wide.sentence
 
 
 def test_a_float32_launch_that_fails_is_said(folder: Path) -> None:
-    verdict = compare(folder, "--attention", "sdpa", both=("--fail-in-float32",))
+    verdict = compare(folder / "autocast", "--attention", "sdpa", both=("--fail-in-float32",))
     assert verdict.parity.outcome == "equal" and verdict.parity.reference == "unknown"
+    assert "4 kinds of modules on captured inputs" in verdict.parity.sentence
     assert "reference unknown (out of memory" in verdict.parity.sentence
+    assert recompute(verdict) == verdict
+
+
+@pytest.mark.parametrize("half", ["autocast", pytest.param("fsdp2", marks=pytest.mark.full)])
+def test_without_a_float32_launch_single_modules_decide(folder: Path, half: str) -> None:
+    """Within the wide limits of half precision, but not on the inputs of one block."""
+    verdict = compare(folder / half, "--attention", "scaled-dq", half=half, both=("--fail-in-float32",))
+    assert verdict.parity.outcome == "broken" and verdict.parity.reference == "unknown"
+    assert "blocks.0" in verdict.parity.sentence and "gradient of query" in verdict.parity.sentence
+    assert [c.name for c in verdict.parity.checks if c.outcome == "fail"] == ["modules against float32"]
     assert recompute(verdict) == verdict
 
 
