@@ -119,7 +119,8 @@ def command(
             code="run-without-job",
         )
     record = read_record(folder / "run.json", RunRecord)
-    screen.answer(render_diagnosis(found.diagnosis, price_per_gpu_hour=price_per_gpu_hour) + "\n")
+    told = render_diagnosis(found.diagnosis, price_per_gpu_hour=price_per_gpu_hour, goes_on=True)
+    screen.answer(told + "\n")
     options = LoopOptions(
         rules=rules,
         choice=choice,

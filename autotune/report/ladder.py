@@ -23,10 +23,7 @@ def render_ladder(ladder: Ladder, *, price_per_hour: float | None = None) -> str
     lines.append(f"{'':<4}{'rung':<32}{speed:>13}{'step by step':>19}{'in all':>9}")
     for number, rung in enumerate(ladder.rungs):
         lines += _row(number, rung, unit_tokens)
-    for rung in ladder.rungs[1:]:
-        if rung.parity:
-            lines += ["", *wrap(f"training unchanged: {rung.parity}", 2)]
-            break
+    lines += _parity(ladder.rungs[1:])
     for rung in ladder.rungs[1:]:
         lines += _longest_batch(rung)
     first, last = ladder.rungs[0], ladder.rungs[-1]
@@ -45,11 +42,22 @@ def render_ladder(ladder: Ladder, *, price_per_hour: float | None = None) -> str
             lines += wrap(f"  {', '.join(entry.rules)}: {entry.reason}", 4)
     for line in ladder.advice:
         lines += wrap(f"for you to decide: {line}", 4)
+    trials = f"{ladder.trials} trial{'s' if ladder.trials != 1 else ''}"
     lines += [
         "",
-        *wrap(f"stopped: {ladder.stop_reason}; {ladder.trials} trials, {ladder.minutes:.1f} minutes", 2),
+        *wrap(f"stopped: {ladder.stop_reason}; {trials}, {ladder.minutes:.1f} minutes", 2),
     ]
     return "\n".join(lines)
+
+
+def _parity(rungs: list[Rung]) -> list[str]:
+    """How each rung was proven, once where several were proven together; the last may speak of the whole."""
+    told = {rung.parity: number for number, rung in reversed(list(enumerate(rungs, 1))) if rung.parity}
+    lines: list[str] = []
+    for text, number in sorted(told.items(), key=lambda item: item[1]):
+        which = f" with rung {number}" if len(told) > 1 else ""
+        lines += ["", *wrap(f"training unchanged{which}: {text}", 2)]
+    return lines
 
 
 def _longest_batch(rung: Rung) -> list[str]:

@@ -22,11 +22,13 @@ def render_diagnosis(
     full: bool = False,
     price_per_gpu_hour: float | None = None,
     job: bool = True,
+    goes_on: bool = False,
 ) -> str:
     """The report as text of at most 80 columns.
 
     `run_hint` is how the user names this run ("" for latest), `full` adds what does not fit on one screen,
-    `job` says that there is a job which could be patched (not so for saved traces).
+    `job` says that there is a job which could be patched (not so for saved traces); `goes_on`: what can be
+    applied is tried next, without a further command.
     """
     facts = FactSheet(facts=diagnosis.facts)
     lines = [*wrap(diagnosis.verdict)]
@@ -38,7 +40,8 @@ def render_diagnosis(
     lines += _undecided(diagnosis, full)
     for note in diagnosis.notes:
         lines += ["", *wrap(f"Note: {note}", hang=6)]
-    lines += ["", *_next(diagnosis, run_hint, full, job)]
+    if not goes_on:
+        lines += ["", *_next(diagnosis, run_hint, full, job)]
     return "\n".join(lines)
 
 

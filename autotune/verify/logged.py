@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 
 from autotune.records.verdict import ParityCheck, ParityEvidence
 from autotune.verify.tolerance import FLOORS
@@ -59,8 +60,25 @@ def check_logged(baseline: ParityEvidence, candidate: ParityEvidence) -> ParityC
             return ParityCheck(
                 name=name, outcome="fail", detail=f"printed losses belong to a step {abs(shift)} away"
             )
+    place = {key: number for number, key in enumerate(keys)}  # printed numbers begin at 0, 1 or elsewhere
+    own = [_loss(baseline, place[key]) for key in common]
+    if all(
+        loss is not None and _close(loss, baseline.logged[k], room)
+        for k, loss in zip(common, own, strict=True)
+    ):
+        pairs = [(candidate.logged[key], _loss(candidate, place[key])) for key in common]
+        ratios = [shown / loss for shown, loss in pairs if loss]
+        if len(ratios) == len(common) and all(abs(ratio - 1) > room for ratio in ratios):
+            detail = f"what is printed is no longer the loss of the step ({ratios[0]:.3g} times it)"
+            return ParityCheck(name=name, outcome="fail", detail=detail)
     # Other differences are what the loss check is for: printed values may be averages over several steps.
     return ParityCheck(name=name, outcome="not-applicable", detail="the arms print different quantities")
+
+
+def _loss(arm: ParityEvidence, place: int) -> float | None:
+    """The recorded loss of the first rank's step at this place."""
+    steps = arm.ranks[0].steps
+    return fmean(steps[place].losses) if place < len(steps) and steps[place].losses else None
 
 
 def _close(first: float, second: float, room: float) -> bool:

@@ -28,6 +28,7 @@ from autotune.verify.premises import (
     check_baseline_finite,
     check_dropout,
     check_examples,
+    check_losses_seen,
     check_ranks,
     check_seeds,
     check_step_count,
@@ -76,6 +77,9 @@ def compare(
         return _result(tier, tier, checks, None, refused=True)
     if checks[1].outcome != "pass":
         return _result(tier, tier, checks, None)
+    seen = check_losses_seen(arms)
+    if seen.outcome != "pass":
+        return _result(tier, tier, [*checks, seen], None)
     losses = compare_losses(baseline, repeat, candidate, tier)
     used: Tier = tier
     fallen = ""

@@ -92,6 +92,18 @@ def check_step_count(arms: list[ParityEvidence]) -> ParityCheck:
     return _passed("steps", f"{count} in common")
 
 
+def check_losses_seen(arms: list[ParityEvidence]) -> ParityCheck:
+    """Every compared step went through `backward`, where the loss is read."""
+    for arm in arms:
+        for index in common_steps(*arms):
+            if not all(step.losses for step in steps_of(arm, index)):
+                detail = (
+                    f"{arm.label}: no loss was seen in step {index}: its gradients come without backward()"
+                )
+                return _undecided("loss", detail)
+    return _passed("loss seen", "in every step")
+
+
 def check_examples(
     baseline: ParityEvidence, repeat: ParityEvidence, candidate: ParityEvidence, tier: Tier
 ) -> ParityCheck:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.errors import InputError
 from autotune.records.verdict import Verdict
 from autotune.store import read_record
 from autotune.verify.verdict import recompute
@@ -23,7 +24,15 @@ class Recheck:
 def recheck(path: Path) -> Recheck:
     """Raises InputError for a file that is no verdict."""
     stored = read_record(path, Verdict)
-    again = recompute(stored)
+    try:
+        again = recompute(stored)
+    except (ArithmeticError, LookupError, ValueError) as fault:
+        raise InputError(
+            f"the verdict cannot be judged again, its parts do not fit together ({fault})",
+            where=str(path),
+            hint="take the file as verify wrote it",
+            code="record-broken",
+        ) from fault
     names = [name for name in Verdict.model_fields if getattr(stored, name) != getattr(again, name)]
     return Recheck(path, stored, again, tuple(names))
 

@@ -21,7 +21,13 @@ from autotune.records.verdict import (
 )
 from autotune.verify.evidence import common_steps, steps_of
 from autotune.verify.isolation import check_isolation
-from autotune.verify.premises import check_ranks, check_seeds, check_step_count, check_weights
+from autotune.verify.premises import (
+    check_losses_seen,
+    check_ranks,
+    check_seeds,
+    check_step_count,
+    check_weights,
+)
 from autotune.verify.stats import t_quantile
 from autotune.verify.tolerance import FLOORS
 
@@ -44,6 +50,9 @@ def compare_statistical(
         found = [check_ranks(list(pair)), check_step_count(list(pair)), check_seeds(list(pair))]
         found.append(check_weights(list(pair)))
         checks += [check for check in found if check.outcome != "pass"]
+    unseen = [check for pair in pairs if (check := check_losses_seen(list(pair))).outcome != "pass"]
+    if unseen:
+        return _result([*checks, unseen[0]], [], None, None, len(pairs))
     checks.append(check_isolation(*pairs[0], "statistical"))
     tables = [(_means(a, common_steps(a, b)), _means(b, common_steps(a, b))) for a, b in pairs]
     if any(not math.isfinite(x) for first, _ in tables for x in first):

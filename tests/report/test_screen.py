@@ -206,3 +206,21 @@ def test_a_memory_plan_shows_what_the_longest_batch_took() -> None:
     kept = Rung(name="plan", ratio_to_first=1.2, predicted_peak_gib=70.5, longest_peak_gib=68.25)
     ladder = Ladder(run="r", state="finished", rungs=[Rung(name="as it was"), kept], outcome="faster")
     assert "memory, longest batch: 68.25 GiB measured, 70.50 GiB predicted" in render_ladder(ladder)
+
+
+def test_each_proof_of_the_ladder_is_told_once() -> None:
+    first = Rung(name="as it was")
+    rungs = [first, Rung(name="one", parity="losses identical"), Rung(name="two", parity="losses identical")]
+    ladder = Ladder(run="r", state="finished", rungs=rungs, outcome="faster", trials=1, stop_reason="done")
+    text = render_ladder(ladder)
+    assert text.count("training unchanged: losses identical") == 1 and "done; 1 trial, " in text
+    other = ladder.model_copy(update={"rungs": [*rungs[:2], Rung(name="two", parity="within rounding")]})
+    text = render_ladder(other)
+    assert "training unchanged with rung 1: losses identical" in text
+    assert "training unchanged with rung 2: within rounding" in text
+
+
+def test_a_loop_that_goes_on_does_not_send_the_user_elsewhere(from_job: Path) -> None:
+    assert "\nmore: autotune report" in render_diagnosis(_diagnosis(from_job))
+    text = render_diagnosis(_diagnosis(from_job), goes_on=True)
+    assert "\nmore: " not in text and "\nnext: " not in text

@@ -305,6 +305,31 @@ def test_a_printed_loss_of_another_step_is_named() -> None:
     )
 
 
+def test_gradients_without_a_backward_are_undecided() -> None:
+    """A loop that asks for its gradients with autograd.grad: no loss was read."""
+    steps = [step.model_copy(update={"losses": [], "loss_weights": []}) for step in parity_steps(LOSSES)]
+    blind = evidence(steps=steps)
+    for tier in ("numeric", "token-exact"):
+        result = compare(blind, blind, blind, tier=tier)
+        assert result.outcome == "undecided" and "no loss was seen in step 0" in result.sentence
+    seeded = [blind.model_copy(update={"seed": seed}) for seed in range(3)]
+    assert "no loss was seen" in compare_statistical(seeded, seeded).sentence
+
+
+def test_a_printed_loss_that_is_no_longer_the_loss_is_named() -> None:
+    """The training is the same; what the user will read is not."""
+    printed = {str(i): round(loss, 4) for i, loss in enumerate(LOSSES)}
+    first = evidence(logged=printed)
+    halved = evidence("changed", logged={key: value / 2 for key, value in printed.items()})
+    result = compare(first, first, halved, tier="numeric")
+    assert result.outcome == "broken" and "no longer the loss of the step (0.5 times it)" in result.sentence
+    other = {str(i): value + 1 for i, value in enumerate(printed.values())}  # another quantity in both arms
+    result = compare(
+        evidence(logged=other), evidence(logged=other), evidence("changed", logged=printed), tier="numeric"
+    )
+    assert result.outcome == "equal"
+
+
 def seeds(arm: str, offsets: list[float], frac: float = 0.0) -> list[object]:
     return [
         evidence(

@@ -50,6 +50,23 @@ def test_a_changed_ratio_or_step_is_found_out(folder: Path, capsys: pytest.Captu
     assert run(args) == 2  # no verdict at all
 
 
+@pytest.mark.parametrize("how", ["no arms", "no time"])
+def test_a_verdict_that_fits_together_no_longer_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    path = folder / "trials" / "verify" / "verdict.json"
+    whole = json.loads(path.read_text())
+    if how == "no arms":
+        whole["arms"] = []
+    for trial in whole["trials"]:
+        for step in trial["steps"]:
+            step["rank_ms"] = [0.0]
+    path.write_text(json.dumps(whole))
+    assert run(["verify", "--recompute", str(path)]) == 2
+    shown = capsys.readouterr().err
+    assert "cannot be judged again" in shown and "record-broken" in shown and len(shown.splitlines()) <= 2
+
+
 def test_the_record_alone_is_enough(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Copied somewhere else, without run, launches, or anything beside it."""
     lone = tmp_path / "elsewhere" / "theirs.json"
