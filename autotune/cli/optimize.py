@@ -79,6 +79,7 @@ def command(
     from autotune.analyze.watch import WatchOptions
     from autotune.optimize.loop import OptimizeLoop
     from autotune.optimize.options import LoopOptions
+    from autotune.optimize.patched import refuse_changed_files
     from autotune.records.run import RunRecord
     from autotune.report.figures import price_per_hour
     from autotune.report.ladder import render_ladder
@@ -118,6 +119,8 @@ def command(
             hint="start from the job: autotune optimize -- COMMAND",
             code="run-without-job",
         )
+    if resume is not None:
+        refuse_changed_files(found.observation)
     record = read_record(folder / "run.json", RunRecord)
     told = render_diagnosis(found.diagnosis, price_per_gpu_hour=price_per_gpu_hour, goes_on=True)
     screen.answer(told + "\n")

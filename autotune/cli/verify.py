@@ -73,7 +73,12 @@ def command(
     refuse_pairs(min_pairs, max_pairs)
     from autotune.observe.launch import launch
     from autotune.optimize.arms import arm_of, widest_tier
-    from autotune.optimize.patched import baseline_job_of, patched_job_of
+    from autotune.optimize.patched import (
+        baseline_job_of,
+        observation_of,
+        patched_job_of,
+        refuse_changed_files,
+    )
     from autotune.records.run import RunRecord
     from autotune.sole_user import sole_user
     from autotune.store import find_run, read_record
@@ -85,6 +90,7 @@ def command(
     folder = find_run(runs_dir, run_name)
     record = read_record(folder / "run.json", RunRecord)
     click.get_current_context().with_resource(sole_user(folder))
+    refuse_changed_files(observation_of(folder))
     baseline = baseline_job_of(folder)
     tier: Tier | None = None
     if self_check:

@@ -35,6 +35,22 @@ def observation_of(run: Path) -> Observation:
     return read_record(run / "launches" / OBSERVE / "observation.json", Observation)
 
 
+def refuse_changed_files(observation: Observation) -> None:
+    """Raises InputError where a file of the job is not what was watched: finished starts ran another one."""
+    from autotune.apply.workbench import digest
+
+    for file, watched in sorted({(site.file, site.file_sha256) for site in observation.sites}):
+        path = Path(file)
+        if not path.is_file() or digest(path.read_bytes()) == watched:
+            continue
+        raise InputError(
+            "this file has changed since the run, so its finished starts are of another job",
+            where=file,
+            hint="start a new run with the same command",
+            code="file-changed",
+        )
+
+
 def plan_of(run: Path, choice: Choice) -> Plan:
     """The plan for a run's diagnosis; kept as `plan.json`."""
     from autotune.apply.plan import build_plan

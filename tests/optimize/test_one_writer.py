@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -9,13 +10,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from autotune.errors import InputError
 from autotune.optimize.arms import finished_look
-from autotune.optimize.patched import _in_its_place
+from autotune.optimize.patched import _in_its_place, refuse_changed_files
 from autotune.optimize.signals import interruptible
+from autotune.records.observation import Observation
 from autotune.records.plan import PatchedJob
 from autotune.sole_user import sole_user
 
@@ -42,6 +45,26 @@ def test_a_run_has_one_writer_and_a_killed_one_lets_go(tmp_path: Path) -> None:
         raise AssertionError("two writers in one process")
     with sole_user(tmp_path / "absent"):
         pass  # writing there says what is wrong
+
+
+def test_a_run_is_not_resumed_with_a_script_that_was_changed(tmp_path: Path) -> None:
+    """An environment change edits no file, so only this shows that finished starts ran another script."""
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+
+    def watched() -> Observation:
+        whole = hashlib.sha256(script.read_bytes()).hexdigest()
+        return Observation.model_construct(sites=[SimpleNamespace(file=str(script), file_sha256=whole)])
+
+    before = watched()
+    refuse_changed_files(before)
+    script.write_text("print(2)\n")
+    with pytest.raises(InputError, match="has changed since the run") as raised:
+        refuse_changed_files(before)
+    assert raised.value.where == str(script)
+    refuse_changed_files(watched())
+    script.unlink()  # the start itself says that it is gone
+    refuse_changed_files(before)
 
 
 def patched(run: Path) -> PatchedJob:
