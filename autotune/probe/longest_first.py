@@ -1,11 +1,14 @@
-"""The batch of the longest examples comes first, several times: a few steps meet the most memory.
+"""The batch that needs the most memory comes first, several times.
 
-Only in launches made for that. The order of everything after it stays; the data set is asked for its examples
-beforehand, for a limited time.
+Only in launches made for that. Where every batch has the same number of examples, any of them may meet: it is
+the batch of the longest ones. A sampler whose batches differ in number (a token budget) would never make that
+one: there it is the largest of those it really makes. The order of everything after it stays; the data set is
+asked for its examples beforehand, for a limited time.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +17,7 @@ from .core import core
 
 _MOST_S = 120.0
 _MOST_EXAMPLES = 200_000
+_PEEK = 64  # batches whose number of examples tells whether it is always the same
 _IDS = ("input_ids", "tokens", "token_ids", "ids", "text", "prompt")
 
 
@@ -26,14 +30,14 @@ def install(torch: Any) -> None:
         found = original.fget(loader)
         if not core.active or isinstance(loader.dataset, torch.utils.data.IterableDataset):
             return found
-        return _LongestFirst(found, loader.dataset)
+        return _LongestFirst(found, loader.dataset, loader.collate_fn)
 
     module.DataLoader._index_sampler = property(index_sampler)
 
 
 class _LongestFirst:
-    def __init__(self, batches: Any, dataset: Any) -> None:
-        self.batches, self.dataset = batches, dataset
+    def __init__(self, batches: Any, dataset: Any, collate: Any) -> None:
+        self.batches, self.dataset, self.collate = batches, dataset, collate
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -43,41 +47,68 @@ class _LongestFirst:
 
     def __iter__(self) -> Iterator[Any]:
         batches = iter(self.batches)
-        first = next(batches, None)
-        if first is None:
-            return
-        count = len(first) if isinstance(first, (list, tuple)) else 1
-        longest = _longest(self.dataset, count)
-        if longest:
+        seen = list(itertools.islice(batches, _PEEK))
+        worst: Any = None
+        try:
+            worst = self._worst(seen, batches)
+        except Exception:
+            core.sink.fault("longest_first.worst")
+        if worst is not None:
             for _ in range(core.settings.longest_times):  # optimizer states exist after one step only
-                yield longest if isinstance(first, (list, tuple)) else longest[0]
-        yield first
+                yield worst
+        yield from seen
         yield from batches
 
+    def _worst(self, seen: list[Any], rest: Iterator[Any]) -> Any:
+        """The batch to put first, None where lengths are unknown; batches drawn to find it go to `seen`."""
+        lengths = _lengths_of(self.dataset)
+        if not seen or not lengths:
+            return None
+        if not isinstance(seen[0], (list, tuple)):  # no batches: an example at a time
+            return max(lengths, key=lambda index: lengths[index])
+        counts = {len(batch) for batch in (seen[:-1] or seen)}
+        if len(counts) == 1:
+            longest = sorted(lengths, key=lambda index: (lengths[index], index), reverse=True)[: len(seen[0])]
+            return longest if len(longest) == len(seen[0]) else None
+        seen.extend(itertools.islice(rest, _MOST_EXAMPLES))
+        known = [batch for batch in seen if batch and all(index in lengths for index in batch)]
+        packed = max(known, key=lambda batch: sum(lengths[index] for index in batch), default=None)
+        longest = [max(lengths[index] for index in batch) * len(batch) for batch in known]
+        padded = known[longest.index(max(longest))] if known else None
+        if packed is None or packed == padded:
+            return packed
+        return max((packed, padded), key=self._collated)
 
-_known: dict[int, list[tuple[int, int]]] = {}
+    def _collated(self, batch: Any) -> int:
+        """Elements of the largest tensor the batch becomes, padded or packed as the job does it."""
+        made = self.collate([self.dataset[index] for index in batch])
+        values = made.values() if hasattr(made, "values") else made
+        values = values if isinstance(values, (list, tuple, type({}.values()))) else [values]
+        return max((int(v.numel()) for v in values if hasattr(v, "numel")), default=0)
 
 
-def _longest(dataset: Any, count: int) -> list[int]:
-    """Indices of the longest examples; empty where lengths cannot be told."""
+_known: dict[int, dict[Any, int]] = {}
+
+
+def _lengths_of(dataset: Any) -> dict[Any, int]:
+    """Length of each example by its index, asked for once; empty where lengths cannot be told."""
     lengths = _known.get(id(dataset))
     if lengths is None:
         lengths = _known[id(dataset)] = _lengths(dataset)
-        most = max(lengths, default=(0, 0))[0]
+        most = max(lengths.values(), default=0)
         values = {"longest_first.examples": float(len(lengths)), "longest_first.tokens": float(most)}
         core.emit("counters", {"values": values})
-    order = sorted(lengths, reverse=True)[:count]
-    return [index for _, index in order] if len(order) == count else []
+    return lengths
 
 
-def _lengths(dataset: Any) -> list[tuple[int, int]]:
-    """(length, index) of as many examples as the time allows."""
-    found: list[tuple[int, int]] = []
+def _lengths(dataset: Any) -> dict[Any, int]:
+    """Of as many examples as the time allows."""
+    found: dict[Any, int] = {}
     until = time.monotonic() + _MOST_S
     for index in range(min(len(dataset), _MOST_EXAMPLES)):
         length = _length(dataset[index])
         if length is not None:
-            found.append((length, index))
+            found[index] = length
         if time.monotonic() > until:
             break
     return found
