@@ -20,8 +20,8 @@ setup() {
     site=$("$TOOL/bin/python" -c 'import site; print(site.getsitepackages()[0])')
     python3 -c 'import site; print(site.getsitepackages()[0])' > "$site/machine.pth"
     pwd >> "$site/machine.pth"
-    "$TOOL/bin/pip" install -q --no-index --no-deps --find-links "$STATE/tool-wheels" \
-      pydantic pydantic-core annotated-types typing-inspection libcst msgspec ruamel.yaml
+    for more in .kit/more/*.whl; do [ -e "$more" ] && cp "$more" "$STATE/tool-wheels/"; done  # what the kit lacks: tomlkit
+    "$TOOL/bin/pip" install -q --no-index --no-deps "$STATE"/tool-wheels/*.whl
   fi
   mkdir -p "$STATE/data"
   [ -e examples/founding_case/data/chat.npz ] && cp examples/founding_case/data/chat.npz "$STATE/data/" || true
