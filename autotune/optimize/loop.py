@@ -14,7 +14,7 @@ from autotune.errors import AutotuneError, InterruptedRunError, JobFailedError
 from autotune.optimize.arms import arm_of, finished_look, start_of, widest_tier
 from autotune.optimize.conventional import usual_optimisations
 from autotune.optimize.decisions import for_a_person
-from autotune.optimize.gains import contrast_text, name_of, without_gain
+from autotune.optimize.gains import contrast_text, name_of, too_weak, without_gain
 from autotune.optimize.journal import Journal
 from autotune.optimize.ladder import (
     counted_again,
@@ -242,11 +242,16 @@ class OptimizeLoop:
                 self._keep(state, strong, verdict, path)
             return
         if len(groups) > 1:
-            state.solo.update(group.id for group in groups)
+            apart = too_weak(verdict, groups, self._options.min_gain_ratio)
+            state.solo.update(group.id for group in apart)
+            left = [name_of(group) for group in groups if group not in apart]
+            then = (
+                f"Trying without {'; '.join(name_of(g) for g in apart)}."
+                if left
+                else "Trying them one by one."
+            )
             self._journal.decide(
-                "split",
-                f"Together: {verdict.sentence} Trying them one by one.",
-                groups=[g.id for g in groups],
+                "split", f"Together: {verdict.sentence} {then}", groups=[g.id for g in apart]
             )
             return
         self._drop(state, groups[0], verdict.sentence, path)
