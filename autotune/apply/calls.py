@@ -64,13 +64,16 @@ def set_keyword(
 
 
 def remove_keyword(call: cst.Call, name: str, seen: Mapping[str, Argument]) -> cst.Call:
-    """Take the argument `name` out of the call; nothing happens when it is not there."""
+    """Take the argument `name` out of the call; nothing happens when it is not there.
+
+    What `**` may bring and is None at run time is as good as not there.
+    """
     at = find_argument(call, name, seen)
     if at is not None:
         if call.args[at].keyword is None:
             raise EditRefused(f"'{name}' is given by position and cannot be dropped")
         return _without(call, at)
-    if name in seen and seen[name].origin == "star-kwargs":
+    if name in seen and seen[name].origin == "star-kwargs" and seen[name].text != "None":
         stars = [i for i, arg in enumerate(call.args) if arg.star == "**"]
         for i in stars:
             literal = call.args[i].value

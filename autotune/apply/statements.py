@@ -5,6 +5,8 @@ The work is planned on the parsed file (`StatementPlan`), written in `snippets.p
 
 from __future__ import annotations
 
+import itertools
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -112,6 +114,8 @@ def plan_insert_after(source: Source, plan: StatementPlan, owner: Owner, templat
         if "{target}" in template:
             target, hoist = _target(source, owner)
         snippet = template.replace("{target}", target)
+        if target and _may_be_none(owner):
+            snippet = f"if {target} is not None:\n" + textwrap.indent(snippet.strip("\n"), "    ")
         if not _stands_after(source, owner, snippet):
             entry = plan.small(owner.small)
             entry.hoist = hoist or entry.hoist
@@ -231,6 +235,15 @@ def _target(source: Source, owner: Owner) -> tuple[str, str | None]:
     if isinstance(parent, cst.Expr):
         raise EditRefused("the value of the call is not kept under a name")
     raise EditRefused(f"the value of the call is handed on without a name: {code(owner.path[-1])}")
+
+
+def _may_be_none(owner: Owner) -> bool:
+    """`x = CALL if flag else None`: with another flag there is nothing to work on."""
+    for inner, outer in itertools.pairwise(owner.path):
+        if isinstance(outer, cst.IfExp) and outer.test is not inner:
+            other = outer.orelse if outer.body is inner else outer.body
+            return isinstance(other, cst.Name) and other.value == "None"
+    return False
 
 
 def _tuple_target(element: cst.Element, values: cst.CSTNode, assign: cst.CSTNode) -> str:

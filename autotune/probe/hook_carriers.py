@@ -72,7 +72,8 @@ def _carrier(original: Any, args: Any, kwargs: Any) -> None:
                 detail.setdefault(f"origin.{name}", "config")
         if _filled_from.get("file"):
             detail["config_file"] = _filled_from["file"]
-    sites.record("carrier", callee, kind.__init__, detail=detail, values=fields)
+    if sites.record("carrier", callee, kind.__init__, detail=detail, values=fields) is None:
+        sites.record_library("carrier", callee, detail)  # a console script such as `trl sft`
 
 
 _WORTH = (

@@ -110,7 +110,10 @@ def arguments(
 def arguments_from_source(
     node: ast.AST | None, frame: FrameType, names: list[str], values: dict[str, Any]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """The same for a callee whose own arguments were not seen, only the `values` it settled on."""
+    """The same for a callee whose own arguments were not seen, only the `values` it settled on.
+
+    What `**` brings is read where it is a plain dict under a name; else any value may come from there.
+    """
     if not isinstance(node, ast.Call) or any(isinstance(value, ast.Starred) for value in node.args):
         return {}, {}
     found: dict[str, dict[str, Any]] = {}
@@ -122,15 +125,27 @@ def arguments_from_source(
         if word.arg:
             given.append((word.arg, None, word.value))
         else:
-            spread = _value(word.value, frame)
-            given += [(str(key), None, None) for key in spread] if isinstance(spread, dict) else []
+            given += [(name, None, None) for name in _brought(word.value, node, frame, values)]
     for name, position, source in given:
+        if source is None and name in found:  # it stands before the ** in the call
+            continue
         origin, flag = _origin(source, frame) if source is not None else ("star-kwargs", None)
         text = short(values[name], name) if name in values else ast.unparse(source)[:120] if source else ""
         found[name] = {"text": text, "origin": origin, "position": position}
         if flag:
             flags[name] = flag
     return found, flags
+
+
+def _brought(spread: ast.AST, call: ast.Call, frame: FrameType, values: dict[str, Any]) -> list[str]:
+    """Names that `**spread` brings; where that cannot be seen, all that the call does not write itself."""
+    known = _value(spread, frame)
+    if isinstance(known, dict):
+        return [str(key) for key in known]
+    if isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) for key in spread.keys):
+        return [str(key.value) for key in spread.keys if isinstance(key, ast.Constant)]
+    written = {word.arg for word in call.keywords}
+    return [name for name in values if name not in written]
 
 
 def _origin(node: ast.AST, frame: FrameType) -> tuple[str, str | None]:

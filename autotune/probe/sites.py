@@ -71,6 +71,35 @@ def record(
     return seen
 
 
+def record_library(kind: str, callee: str, detail: dict[str, Any]) -> None:
+    """Note a call that no user code leads to: where a console script of a package makes it. Not editable."""
+    frame = frames.caller(sys._getframe(1))
+    while frame is not None and os.path.basename(frame.f_code.co_filename).startswith("<"):
+        frame = frame.f_back
+    if frame is None:
+        return
+    path = frames.absolute(frame.f_code.co_filename)
+    core.emit(
+        "site",
+        {
+            "id": f"{kind}-library",
+            "kind": kind,
+            "callee": callee,
+            "file": path,
+            "file_sha256": digest(path),
+            "span": None,
+            "line": frame.f_lineno,
+            "function": frame.f_code.co_name,
+            "calls": 1,
+            "editable": False,
+            "detail": {
+                **{k: v for k, v in detail.items() if isinstance(v, (str, int, float, bool))},
+                "direct": False,
+            },
+        },
+    )
+
+
 def _written(user: FrameType) -> str | None:
     """Name of what the user's frame calls, as its text has it."""
     span = frames.span_of(user.f_code, user.f_lasti)

@@ -115,6 +115,12 @@ def test_the_trl_command_line(tmp_path: Path, told: Callable[..., None]) -> None
     assert observation.trainer_kind == "trl" and observation.carrier == "SFTConfig"
     assert observation.launcher == "trl" and rank.model is not None and rank.model.model_type == "llama"
     assert not [site for site in observation.sites if site.editable]  # nothing here is the user's code
+    (carrier,) = (
+        site for site in observation.sites if site.kind == "carrier"
+    )  # its settings are known all the same
+    assert carrier.detail["filled_by"] == "parse_args_and_config" and carrier.detail["field.max_length"] == 64
+    assert carrier.detail["origin.per_device_train_batch_size"] == "config"
+    assert rank.recipe is not None and rank.recipe.loaded[0].columns == {"text": "string"}
     assert all(step.real_tokens and step.tokens for step in rank.steps)
     told("trl sft --config", "TRL SFTTrainer", "1 rank, stopped, exit code 0")
 

@@ -88,6 +88,45 @@ def test_every_call_has_its_span_and_every_argument_its_origin(user_module: Modu
     assert arguments[5]["callback"] == ("variable", "builtins.print")
 
 
+SPREAD = """
+def settle(*args, **kwargs):
+    found.append(arguments(sys_getframe(1)))
+
+
+def calls(plain, mapping, read):
+    settle(1, **plain)
+    settle(1, lr=2, **mapping.get("all", mapping))
+    settle(1, 2, **read())
+    settle(1, **{"fused": False})
+    settle(1, lr=2)
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="no columns in this Python")
+def test_what_a_spread_of_unknown_content_may_bring(tmp_path: Path) -> None:
+    """`**OmegaConf.to_container(cfg)`: whether it holds `fused` is not seen, so it may."""
+    path = tmp_path / "spread.py"
+    path.write_text(SPREAD)
+    found: list[dict[str, str]] = []
+
+    def arguments(frame: Any) -> dict[str, str]:
+        node = origins.call_node(str(path), frames.span_of(frame.f_code, frame.f_lasti))
+        values = {"lr": 2, "fused": False}
+        given, _ = origins.arguments_from_source(node, frame, ["params", "lr"], values)
+        return {name: one["origin"] for name, one in given.items()}
+
+    space: dict[str, Any] = {"found": found, "arguments": arguments, "sys_getframe": sys._getframe}
+    exec(compile(SPREAD, str(path), "exec"), space)
+    space["calls"]({"fused": False}, {"fused": False}, lambda: {"fused": False})
+    assert found == [
+        {"params": "literal", "fused": "star-kwargs"},
+        {"params": "literal", "lr": "literal", "fused": "star-kwargs"},
+        {"params": "literal", "lr": "literal", "fused": "star-kwargs"},
+        {"params": "literal", "fused": "star-kwargs"},
+        {"params": "literal", "lr": "literal"},
+    ]
+
+
 def test_user_files_and_others(tmp_path: Path) -> None:
     own = tmp_path / "own.py"
     own.write_text("")

@@ -9,7 +9,8 @@ import pytest
 import torch
 from script_job import DENSE, context, metrics, run, write_rows, write_script
 from test_fsdp2_numerics import agree, first_step, reference
-from transformers import AutoConfig, AutoModelForCausalLM
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from autotune.records.script import (
     BatchContext,
@@ -31,18 +32,26 @@ def saved_model(folder: Path) -> torch.nn.Module:
     return model
 
 
+def a_tokenizer(folder: Path) -> Path:
+    words = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(folder / "words")
+    return folder / "words"
+
+
 def test_weights_are_read_in_slices_and_replicas_agree(tmp_path: Path) -> None:
     rows, model = write_rows(tmp_path), saved_model(tmp_path)
     data = DataContext(source="data.jsonl", kind="tokens", max_length=64, eval_source="data.jsonl")
     ctx = context(
         DENSE,
-        model=ModelContext(path="base"),
+        model=ModelContext(path="base", tokenizer=str(a_tokenizer(tmp_path))),
         data=data,
         parallel=ParallelContext(replicas=2),
         run=RunContext(output_dir="out", log_every=1, save_every=0),
     )
     agree(first_step(tmp_path, ctx, ranks=2), reference(DENSE, rows, model))
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "model", dtype=torch.float32)
+    assert AutoTokenizer.from_pretrained(tmp_path / "out" / "model").tokenize("b a") == ["b", "a"]
     logged = metrics(tmp_path)[-1]
     assert logged["eval_loss"] == pytest.approx(reference(DENSE, rows, again)["loss"], rel=1e-4)
 

@@ -12,4 +12,5 @@ class Job:
         last: object = A.from_pretrained("e")
         last.set_attn_implementation("sdpa")
         table["f"] = A.from_pretrained("f") if big else None
-        table["f"].set_attn_implementation("sdpa")
+        if table["f"] is not None:
+            table["f"].set_attn_implementation("sdpa")
