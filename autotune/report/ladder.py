@@ -80,7 +80,8 @@ def _epoch(first: Rung, last: Rung) -> list[str]:
         f"{count(rung.batches_per_epoch)} batches and {count(rung.optimizer_steps_per_epoch)} optimizer steps"
         for rung in (first, last)
     )
-    return ["", *wrap(f"an epoch: {before} before, {after} after", 2)]
+    told = f"{before}, before and after" if before == after else f"{before} before, {after} after"
+    return ["", *wrap(f"an epoch: {told}", 2)]
 
 
 def beyond_the_usual(ladder: Ladder) -> list[str]:

@@ -175,3 +175,10 @@ def test_a_whole_without_an_answer_takes_no_proof_away() -> None:
     assert (told.ratio_to_first, told.interval_to_first) == (1.6, (0.9, 2.8))
     assert not refutes(verdict("undecided")) and not refutes(verdict("not-finished"))
     assert all(refutes(verdict(word)) for word in ("slower", "no-measurable-change", "parity-broken"))
+
+
+def test_an_epoch_that_stays_as_it_was_is_told_once() -> None:
+    rung = Rung(name="as it was", batches_per_epoch=1000, optimizer_steps_per_epoch=500)
+    rungs = [rung, rung.model_copy(update={"name": "faster", "ratio_to_first": 2.0})]
+    text = render_ladder(Ladder(run="r", state="finished", rungs=rungs, outcome="faster"))
+    assert "an epoch: 1,000 batches and 500 optimizer steps, before and after" in text
