@@ -25,6 +25,7 @@ from autotune.observe.launchers import (
 from autotune.observe.programs import ASSIGNMENT, absolute, first_line, which
 from autotune.records.command import CommandFile, JobCommand
 
+STANDARD_INPUT = "standard input"
 _PYTHON = re.compile(r"^(python|pypy)(\d+(\.\d+)*)?t?w?(\.exe)?$")
 _LAUNCHER_LINE = re.compile(
     r"(^|[\s;&|/])(python[\d.]*|torchrun|accelerate|deepspeed|trl|srun|mpirun|uv)(\s|$)"
@@ -214,6 +215,11 @@ class _Reader:
             return
         if word is not None and word != "-":
             self.script(at)
+        elif not {"-V", "-h", "-?", "--version", "--help"} & set(flags):
+            self.obstacles.append(
+                f"{STANDARD_INPUT}: Python reads the program from it, which every start needs anew;"
+                " put it into a file"
+            )
 
     def launcher(self, name: str, at: int) -> None:
         """torchrun, accelerate launch, deepspeed: options, then the script or module."""

@@ -62,13 +62,14 @@ def launch(spec: LaunchSpec, progress: ProgressCallback | None = None) -> Observ
     path = spec.env.get("PATH", base.get("PATH"))
     job = read_command(spec.command, spec.cwd, path)
     check_command(job, path)
-    attachable(job)
+    passes_input = spec.mode == "watch" and not _is_terminal()
+    attachable(job, has_input=passes_input)
     inject = lay_out(spec)
     env, notes = job_environment(spec, inject, base)
     argv, assigned = with_inject_folder(job, inject, env["PYTHONPATH"])
     env.update(assigned)
 
-    run = _Run(spec, job, inject, progress=rate_limited(progress, 1.0))
+    run = _Run(spec, job, inject, progress=rate_limited(progress, 1.0), passes_input=passes_input)
     sampler = DeviceSampler(env, lambda: {p.pid for p in job_processes(run.group, inject)})
     sampler.start()
     started = time.monotonic()
@@ -110,6 +111,15 @@ def launch(spec: LaunchSpec, progress: ProgressCallback | None = None) -> Observ
     return observation
 
 
+def _is_terminal() -> bool:
+    """Whether our standard input is one (or closed): a job in a session of its own cannot read from it."""
+    try:
+        os.fstat(0)
+        return os.isatty(0)
+    except OSError:
+        return True
+
+
 def _launcher(job: JobCommand) -> str | None:
     """The program that starts the ranks; None when a shell line hides it."""
     if job.launcher == "python" and "srun" in job.wrappers:
@@ -133,6 +143,7 @@ class _Run:
     job: JobCommand
     inject: Path
     progress: ProgressCallback
+    passes_input: bool = False
     notes: list[str] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
     tee: Tee | None = None
@@ -165,7 +176,7 @@ class _Run:
                 argv,
                 cwd=self.spec.cwd,
                 env=env,
-                stdin=subprocess.DEVNULL,
+                stdin=None if self.passes_input else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
@@ -330,6 +341,11 @@ class _Run:
             self.supervisor.dismiss()
         if self.tee is not None:
             self.tee.close()
+            if self.tee.left_out:
+                self.notes.append(
+                    f"{TRAIN_LOG} keeps the beginning and the end of the output;"
+                    f" {self.tee.left_out / 1e6:.0f} MB between them were left out"
+                )
 
     def _left_over(self) -> int:
         """End what the command left behind; helpers that go by themselves get a moment."""

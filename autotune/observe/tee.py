@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from autotune.observe.bounded_log import BoundedLog
 from autotune.observe.secrets import scrub
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Tee:
     """Two reader threads; the log keeps the lines of both streams whole and in the order they came."""
 
     def __init__(self, log: Path, echo: Echo) -> None:
-        self._log = open(log, "wb", buffering=0)  # noqa: SIM115
+        self._log = BoundedLog(log)
         self._lock = threading.Lock()
         self._echo = echo
         self._threads: list[threading.Thread] = []
@@ -70,6 +71,11 @@ class Tee:
                     self._log.write(_scrubbed(block))
             except OSError as fault:
                 self.fault = fault  # the reader goes on: the job must not block on a full pipe
+
+    @property
+    def left_out(self) -> int:
+        """Bytes of the output that are not in the log: it keeps the beginning and the end."""
+        return self._log.left_out
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Wait for the streams to end."""

@@ -26,6 +26,31 @@ def install(inject: str) -> None:
     for name, position in (("execve", 2), ("posix_spawn", 2), ("posix_spawnp", 2)):
         if hasattr(os, name):
             setattr(os, name, _with_environment(getattr(os, name), position, with_folder))
+    _inherited(inject, with_folder)
+
+
+def _inherited(inject: str, with_folder: Any) -> None:
+    """A job that sets or removes PYTHONPATH in os.environ: its children inherit it with our folder in front.
+
+    os.environ itself shows what the job has put there.
+    """
+    name = os.fsencode(_NAME)
+    put, remove = os.putenv, os.unsetenv
+
+    @functools.wraps(put)
+    def putenv(key: Any, value: Any, /) -> None:
+        if os.fsencode(key) == name:
+            value = with_folder({_NAME: os.fsdecode(value)})[_NAME]
+        put(key, value)
+
+    @functools.wraps(remove)
+    def unsetenv(key: Any, /) -> None:
+        if os.fsencode(key) == name:
+            put(key, inject)
+        else:
+            remove(key)
+
+    os.putenv, os.unsetenv = putenv, unsetenv
 
 
 def _with_folder(inject: str, environment: Any) -> Any:
@@ -59,9 +84,9 @@ def _popen(with_folder: Any, module: ModuleType) -> None:
 def _with_environment(original: Any, position: int, with_folder: Any) -> Any:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if len(args) > position and args[position] is not os.environ:
+        if len(args) > position:
             args = (*args[:position], with_folder(args[position]), *args[position + 1 :])
-        elif "env" in kwargs and kwargs["env"] is not os.environ:
+        elif "env" in kwargs:
             kwargs["env"] = with_folder(kwargs["env"])
         return original(*args, **kwargs)
 

@@ -34,6 +34,12 @@ def install() -> None:
 
     def excepthook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> Any:
         note_error(value)
+        try:
+            from . import own_frames
+
+            trace = own_frames.without(value, trace)
+        except Exception:
+            core.sink.fault("own_frames.without")
         return previous(kind, value, trace)
 
     sys.excepthook = excepthook
@@ -123,6 +129,7 @@ def _at_exit() -> None:
     core.active = False  # what runs from here on may find modules taken down
 
 
+@functools.wraps(real_os_exit)
 def _os_exit(code: int) -> None:
     try:
         if core.active or core.rank is not None:

@@ -16,7 +16,10 @@ _STDLIB = tuple(
         if (path := sysconfig.get_paths().get(key))
     }
 )
-_START = os.getcwd()
+try:
+    _START = os.getcwd()
+except OSError:  # the folder is gone
+    _START = os.sep
 _USER, _LIBRARY, _OURS = 1, 0, 2
 _known: dict[str, int] = {}
 

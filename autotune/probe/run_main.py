@@ -30,10 +30,17 @@ def _run(words):
     sys.argv[:] = words
     own = os.path.dirname(os.path.realpath(__file__))
     if sys.path and os.path.realpath(sys.path[0] or ".") == own:
-        sys.path[0] = os.getcwd() if words[0] == "-m" else os.path.dirname(os.path.abspath(words[0]))
+        if words[0] == "-c":
+            sys.path[0] = ""
+        else:
+            sys.path[0] = os.getcwd() if words[0] == "-m" else os.path.dirname(os.path.abspath(words[0]))
     if words[0] == "-m":
         del sys.argv[0]
         runpy._run_module_as_main(words[1])
+        return
+    if words[0] == "-c":
+        del sys.argv[1]
+        _exec(compile(words[1], "<string>", "exec"), {"__doc__": None, "__spec__": None})
         return
     script = words[0]
     if os.path.isdir(script) or (not script.endswith((".py", ".pyw")) and _is_zip(script)):
@@ -41,10 +48,15 @@ def _run(words):
         return
     with open(script, "rb") as file:
         code = compile(file.read(), script, "exec")
+    _exec(code, {"__file__": script, "__doc__": None, "__spec__": None})
+
+
+def _exec(code, names):
+    """In the real __main__, emptied of what is ours."""
     main = sys.modules["__main__"].__dict__
-    for name in [n for n in main if not n.startswith("__")]:
+    for name in [n for n in main if not n.startswith("__") or n == "__file__"]:
         del main[name]
-    main.update(__file__=script, __doc__=None, __spec__=None)
+    main.update(names)
     exec(code, main)
 
 

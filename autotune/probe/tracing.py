@@ -14,6 +14,8 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from .core import core
@@ -60,7 +62,21 @@ def start(steps: int, typical_s: float, micro_batches: int) -> None:
         record_shapes=True,
         with_stack=False,
     )
-    _advance("start")
+    with _quiet():
+        _advance("start")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The profiler's library writes no lines of its own into the job's error stream (read at its start)."""
+    asked = "KINETO_LOG_LEVEL" in os.environ
+    if not asked:
+        os.environ["KINETO_LOG_LEVEL"] = "99"
+    try:
+        yield
+    finally:
+        if not asked:
+            os.environ.pop("KINETO_LOG_LEVEL", None)
 
 
 def size(steps: int, typical_s: float, micro_batches: int, most_events: int) -> tuple[int, int, str]:

@@ -112,6 +112,33 @@ def test_the_users_python_path_stays_behind_ours(tmp_path: Path) -> None:
     assert observation.log_tail == ["user"]
 
 
+def test_children_are_entered_whatever_the_job_makes_of_its_path(tmp_path: Path) -> None:
+    job = script(
+        tmp_path,
+        """
+        import multiprocessing, os, subprocess, sys
+        child = [sys.executable, "-c", "import sys; print('_autotune_probe' in sys.modules, flush=True)"]
+        def look(): print("_autotune_probe" in sys.modules, flush=True)
+        if __name__ == "__main__":
+            os.environ["PYTHONPATH"] = "/nowhere"
+            print(os.environ["PYTHONPATH"], flush=True)
+            subprocess.run(child, check=True)
+            subprocess.run(child, check=True, env=os.environ)
+            os.system(" ".join([child[0], child[1], f'"{child[2]}"']))
+            del os.environ["PYTHONPATH"]
+            subprocess.run(child, check=True)
+            worker = multiprocessing.get_context("spawn").Process(target=look)
+            worker.start(); worker.join()
+            os.environ.clear()
+            print(dict(os.environ), flush=True)
+            os.execv(child[0], child)
+        """,
+    )
+    observation = launch(spec(tmp_path, PYTHON, job))
+    assert observation.exit_code == 0
+    assert observation.log_tail == ["/nowhere", *["True"] * 5, "{}", "True"]
+
+
 def test_faults_before_the_start(tmp_path: Path) -> None:
     with pytest.raises(JobFailedError, match="there is no program 'pyhton'"):
         launch(spec(tmp_path, "pyhton", "job.py"))
@@ -170,6 +197,27 @@ def test_cleaned_environments_are_entered_all_the_same(tmp_path: Path, prefix: t
     else:
         observation = launch(spec(tmp_path, PYTHON, "-E", "-m", "pkg.go", "b"))
         assert observation.log_tail == ["['b'] __main__ pkg"]
+
+
+@pytest.mark.parametrize("words", [("-I", "-c"), ("-BIc",), ("-E", "-c"), ()], ids=" ".join)
+def test_code_on_the_command_line(tmp_path: Path, words: tuple[str, ...]) -> None:
+    code = "import sys; print(sys.argv, sys.path[0] == '', __name__, '__file__' in globals()); 1 / 0"
+    command = (PYTHON, *words, code, "a") if words else (PYTHON, "-Ic" + code, "a")
+    alone = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    observation = launch(spec(tmp_path, *command))
+    assert sorted(observation.log_tail) == sorted(alone.stdout.splitlines() + alone.stderr.splitlines())
+    assert len(list((tmp_path / "launch" / "hello").glob("*.json"))) == 1 and observation.exit_code == 1
+
+
+def test_a_program_on_standard_input(tmp_path: Path) -> None:
+    """Trials cannot have it twice; a watched run is the user's own and gets it."""
+    for command in ((PYTHON, "-"), (PYTHON,), ("env", "A=1", PYTHON, "-I")):
+        with pytest.raises(NotObservedError, match=r"reads the program from it.*put it into a file"):
+            launch(spec(tmp_path, *command))
+    watch = [PYTHON, "-m", "autotune", "watch", "--runs-dir", "out", "--", PYTHON, "-", "a"]
+    program = "import sys; print(sys.argv, '_autotune_probe' in sys.modules)"
+    done = subprocess.run(watch, input=program, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "['-', 'a'] True\n"
 
 
 def test_nothing_is_left_running(tmp_path: Path) -> None:

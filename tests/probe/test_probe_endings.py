@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import TORCHRUN, faults, run, told
+from jobs import TORCHRUN, environment, faults, run, told
 
 from autotune.errors import NotObservedError
 from autotune.observe.outcome import require_steps
@@ -85,6 +87,21 @@ def test_crash_keeps_what_was_seen_and_hides_secrets(tmp_path: Path) -> None:
     assert len(job.rank.steps) == 2
     everything = "".join(p.read_text() for p in job.folder.glob("raw/*/*.json*") if p.suffix != ".gz")
     assert "hf_abcdefghijklmnop" not in everything
+
+
+def test_an_error_is_shown_as_it_is_without_the_observer(tmp_path: Path) -> None:
+    """Neither our wrappers nor lines of the profiler's library stand in the job's error stream."""
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import torch\nm = torch.nn.Linear(2, 2)\no = torch.optim.SGD(m.parameters(), lr=0.1)\n"
+        "for _ in range(14):\n    loss = m(torch.ones(1, 2)).exp().sum()\n    loss.backward(); o.step()\n"
+        "try:\n    loss.backward()\nexcept RuntimeError as error:\n    raise KeyError('a row') from error\n"
+    )
+    alone = subprocess.run([sys.executable, script], env=environment(), capture_output=True, text=True)
+    job = run(tmp_path, str(script), mode="profile", stop="never", steps=4, warmup_steps=4)
+    assert job.rank.trace_file is not None and job.rank.status == "exception" and faults(job) == []
+    assert "loss.backward()" in alone.stderr and job.exit_code == alone.returncode == 1
+    assert job.errors == alone.stderr
 
 
 def test_out_of_memory_is_told(tmp_path: Path) -> None:

@@ -1,0 +1,36 @@
+"""The traceback of a job's error as it would be without the observer: its wrappers are taken out."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from . import frames
+
+
+def without(error: BaseException, trace: TracebackType | None) -> TracebackType | None:
+    """The traceback to show for `error`; those of the errors it came from are changed in place."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.__traceback__ = _without(one.__traceback__)
+        waiting += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+    return _without(trace)
+
+
+def _without(trace: TracebackType | None) -> TracebackType | None:
+    kept: list[TracebackType] = []
+    at = trace
+    while at is not None:
+        if not frames.is_observer(at.tb_frame.f_code.co_filename):
+            kept.append(at)
+        at = at.tb_next
+    if not kept:
+        return trace
+    for one, after in zip(kept, [*kept[1:], None]):  # noqa: B905  (strict= is not in every Python)
+        if one.tb_next is not after:
+            one.tb_next = after
+    return kept[0]
