@@ -3,7 +3,9 @@
 python bench/probe_overhead.py [--mode timing] [--blocks 12] [--steps 8] [--batch 4] [--length 256]
 
 Prints one JSON line: the summed time inside hooks over the time of the steps, and the median of the paired
-block ratios with its spread. The hooks are the real ones, booted as in a job.
+block ratios with its spread. The hooks are the real ones, booted as in a job. In mode profile the looks at
+the stack (and the shorter switch interval they need) are on and off together with the hooks; `--only-looks`
+keeps the hooks on all the time.
 """
 
 from __future__ import annotations
@@ -63,6 +65,35 @@ def _timed(hook: Any, spent: dict[str, float]) -> Any:
     return decorate
 
 
+class _Looks:
+    """Switches the thread that looks at the stack, as the windows of a profiled run do."""
+
+    def __init__(self, mode: str) -> None:
+        from _autotune_probe import host_samples  # type: ignore[import-not-found]
+
+        self._module = host_samples if mode == "profile" else None
+        self.switch(False)
+        self._before = self._counts()
+
+    def switch(self, on: bool) -> None:
+        if self._module is None:
+            return
+        if on:
+            self._module.start()
+        else:
+            self._module.finish()
+            self._module._thread = None
+
+    def _counts(self) -> tuple[int, int]:
+        return (self._module._taken, self._module._spent_ns) if self._module is not None else (0, 0)
+
+    def told(self, on_s: float) -> dict[str, float]:
+        if self._module is None:
+            return {}
+        taken, spent_ns = (now - before for now, before in zip(self._counts(), self._before, strict=True))
+        return {"looks_per_s": round(taken / on_s, 1), "looks_frac": round(spent_ns / 1e9 / on_s, 5)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -75,6 +106,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=192)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--only-looks", action="store_true", help="hooks stay on in every block")
     parser.add_argument("--detail", action="store_true", help="also the microseconds of each hook per step")
     args = parser.parse_args()
     spent: dict[str, float] | None = {} if args.detail else None
@@ -119,19 +151,22 @@ def measure(args: argparse.Namespace, spent: dict[str, float] | None) -> dict[st
 
     block()
     block()  # both before timing: the first steps find the model and report it
+    looks = _Looks(args.mode)
     if spent is not None:
         spent.clear()
     ratios, on_s, hook_s = [], 0.0, 0.0
     for number in range(args.blocks):
         times = {}
         for active in (True, False) if number % 2 else (False, True):
-            core.active = active
+            core.active = active or args.only_looks
+            looks.switch(active)
             before = core.hook_ns
             times[active] = block()
             if active:
                 on_s += times[True]
                 hook_s += (core.hook_ns - before) / 1e9
         core.active = True
+        looks.switch(False)
         ratios.append(times[True] / times[False])
     step_ms = 1e3 * on_s / (args.blocks * args.steps)
     quartiles = statistics.quantiles(ratios, n=4)
@@ -147,6 +182,7 @@ def measure(args: argparse.Namespace, spent: dict[str, float] | None) -> dict[st
         "hook_frac": round(hook_s / on_s, 5),
         "on_over_off_median": round(statistics.median(ratios), 4),
         "on_over_off_quartiles": f"{quartiles[0]:.4f} .. {quartiles[2]:.4f}",
+        **looks.told(on_s),
         "blocks": args.blocks,
         "steps_per_block": args.steps,
         **({"hook_us_per_step": per_step} if spent is not None else {}),

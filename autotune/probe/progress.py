@@ -21,10 +21,13 @@ def show(index: int, last: int | None, tags: set[str], typical_s: float) -> None
     if rank is None or rank.rank != 0 or (now - _last_s < _EVERY_S and index != last):
         return
     _last_s = now
+    phase = "warm-up" if "warmup" in tags else "profiling" if "profiled" in tags else "timing"
+    if last is not None and index > last:  # everything was seen, and the job runs to its end
+        phase, last = "running on", None
     value = {
         "step": index,
         "of": last,
-        "phase": "warm-up" if "warmup" in tags else "profiling" if "profiled" in tags else "timing",
+        "phase": phase,
         "step_ms": round(typical_s * 1e3, 3) or None,
         "world_size": rank.world_size,
     }
