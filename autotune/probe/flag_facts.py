@@ -34,13 +34,21 @@ def backward_begins(torch: Any, own_profiler: bool) -> None:
     _in_backward["profiler_active"] += not own_profiler and bool(torch.autograd._profiler_enabled())
 
 
+def _traced() -> bool:
+    """Python calls a debugger or a trace function. One that is only loaded (Jupyter) costs nothing."""
+    monitoring = getattr(sys, "monitoring", None)  # Python 3.12
+    return sys.gettrace() is not None or (
+        monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None
+    )
+
+
 def collect(torch: Any, own_profiler: bool) -> dict[str, Any]:
     """Fields of FlagsRecord. `own_profiler`: ours runs, so an active profiler says nothing about the job."""
     found: dict[str, Any] = {
         "anomaly_detection": torch.is_anomaly_enabled() or _in_backward["anomaly_detection"] > 0,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "launch_blocking": os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
-        "debugger": sys.gettrace() is not None or "pydevd" in sys.modules or "debugpy" in sys.modules,
+        "debugger": _traced(),
         # a profiler of the first few steps only is no profiler left on
         "profiler_active": _in_backward["profiler_active"] > max(0.5 * (_looks - _own), 3)
         or (not own_profiler and bool(torch.autograd._profiler_enabled())),

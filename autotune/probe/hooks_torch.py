@@ -21,6 +21,7 @@ from . import (
     hook_phases,
     models,
     optimizer_facts,
+    own_frames,
     ranks,
     seeding,
     sharding_facts,
@@ -47,6 +48,7 @@ def install(torch: ModuleType) -> None:
     hook_calls.install(torch)
     hook_loader.install(torch)
     hook_phases.install(torch)
+    own_frames.install(torch)
     if core.settings.longest_first:
         from . import longest_first
 

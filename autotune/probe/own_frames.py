@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from types import TracebackType
+from typing import Any
 
 from . import frames
+from .core import core
+
+
+def install(torch: Any) -> None:
+    """Errors of loader workers, which travel as text."""
+    wrapper = torch._utils.ExceptionWrapper
+    original = wrapper.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            error = sys.exc_info()[1]
+            if error is not None:
+                without(error, None)
+        except Exception:
+            core.sink.fault("own_frames.install")
+        original(self, *args, **kwargs)
+
+    wrapper.__init__ = __init__
 
 
 def without(error: BaseException, trace: TracebackType | None) -> TracebackType | None:

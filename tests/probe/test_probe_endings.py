@@ -95,12 +95,15 @@ def test_an_error_is_shown_as_it_is_without_the_observer(tmp_path: Path) -> None
     script.write_text(
         "import torch\nm = torch.nn.Linear(2, 2)\no = torch.optim.SGD(m.parameters(), lr=0.1)\n"
         "for _ in range(14):\n    loss = m(torch.ones(1, 2)).exp().sum()\n    loss.backward(); o.step()\n"
-        "try:\n    loss.backward()\nexcept RuntimeError as error:\n    raise KeyError('a row') from error\n"
+        "try:\n    loss.backward()\nexcept RuntimeError as error:\n    first = error\n"
+        "try:\n    list(torch.utils.data.DataLoader([1, None], num_workers=1))\n"
+        "except TypeError as error:\n    raise error from first\n"
     )
     alone = subprocess.run([sys.executable, script], env=environment(), capture_output=True, text=True)
     job = run(tmp_path, str(script), mode="profile", stop="never", steps=4, warmup_steps=4)
     assert job.rank.trace_file is not None and job.rank.status == "exception" and faults(job) == []
-    assert "loss.backward()" in alone.stderr and job.exit_code == alone.returncode == 1
+    assert "loss.backward()" in alone.stderr and "worker process 0" in alone.stderr
+    assert job.exit_code == alone.returncode == 1
     assert job.errors == alone.stderr
 
 

@@ -282,6 +282,21 @@ def test_switches_left_on(tmp_path: Path, record_property: Callable[[str, object
     told(record_property, "python", "a profiler of its own", "1 rank, stopped, no second trace, and said so")
 
 
+def test_a_debugger_that_is_only_loaded_is_not_attached(tmp_path: Path) -> None:
+    """As in every Jupyter kernel; a trace function is one that is called."""
+    code = (
+        "import sys, types, torch\n"
+        "sys.modules['debugpy'] = sys.modules['pydevd'] = types.ModuleType('debugpy')\n"
+        "m = torch.nn.Linear(2, 2); o = torch.optim.SGD(m.parameters(), lr=0.1)\n"
+        "if sys.argv[1:]: sys.settrace(lambda *_: None)\n"
+        "for _ in range(12): m(torch.ones(1, 2)).sum().backward(); o.step(); o.zero_grad()\n"
+    )
+    (tmp_path / "job.py").write_text(code)
+    for words in ((), ("traced",)):
+        job = run(tmp_path / "-".join(("x", *words)), str(tmp_path / "job.py"), *words, mode="profile")
+        assert job.rank.flags is not None and job.rank.flags.debugger is bool(words)
+
+
 @pytest.mark.full
 def test_where_the_loader_spends_its_time(tmp_path: Path) -> None:
     job = run(tmp_path, "plain_loop.py", mode="profile", stop="never")
