@@ -54,7 +54,7 @@ for _ in range(6 if style == "iterator" else STEPS):
     if style == "generate":
         ids = sample(net, ids[:, :8], 40)
     if style == "copy":
-        for _copy in range(240):
+        for _copy in range(120):
             average = copy.deepcopy(net)
     logits = net(ids[:, :-1])
     loss = functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
