@@ -20,6 +20,7 @@ from . import (
     hook_logging,
     hook_phases,
     models,
+    module_state,
     optimizer_facts,
     own_frames,
     ranks,
@@ -49,6 +50,7 @@ def install(torch: ModuleType) -> None:
     hook_loader.install(torch)
     hook_phases.install(torch)
     own_frames.install(torch)
+    module_state.install(torch)
     if core.settings.longest_first:
         from . import longest_first
 
