@@ -5,7 +5,8 @@ python bench/probe_overhead.py [--mode timing] [--blocks 12] [--steps 8] [--batc
 Prints one JSON line: the summed time inside hooks over the time of the steps, and the median of the paired
 block ratios with its spread. The hooks are the real ones, booted as in a job. In mode profile the looks at
 the stack (and the shorter switch interval they need) are on and off together with the hooks; `--only-looks`
-keeps the hooks on all the time.
+keeps the hooks on all the time. The ratio of the training thread's processor time holds on a busy machine,
+too, where steps run on one thread (OMP_NUM_THREADS=1).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import tempfile
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 PROBE = Path(__file__).resolve().parents[1] / "autotune" / "probe"
@@ -135,10 +136,10 @@ def measure(args: argparse.Namespace, spent: dict[str, float] | None) -> dict[st
     rows = [{"input_ids": row, "attention_mask": torch.ones_like(row), "labels": row} for row in data]
     batches = iter(DataLoader(rows, batch_size=args.batch))
 
-    def block() -> float:
+    def block() -> tuple[float, float]:
         if args.device != "cpu":
             torch.cuda.synchronize()
-        start = perf_counter()
+        start, cpu = perf_counter(), thread_time()
         for _ in range(args.steps):
             batch = {name: value.to(args.device) for name, value in next(batches).items()}
             loss = model(**batch).loss
@@ -147,27 +148,28 @@ def measure(args: argparse.Namespace, spent: dict[str, float] | None) -> dict[st
             optimizer.step()
             optimizer.zero_grad()
             loss.item()
-        return perf_counter() - start
+        return perf_counter() - start, thread_time() - cpu
 
     block()
     block()  # both before timing: the first steps find the model and report it
     looks = _Looks(args.mode)
     if spent is not None:
         spent.clear()
-    ratios, on_s, hook_s = [], 0.0, 0.0
+    ratios, cpu_ratios, on_s, hook_s = [], [], 0.0, 0.0
     for number in range(args.blocks):
-        times = {}
+        times, cpu = {}, {}
         for active in (True, False) if number % 2 else (False, True):
             core.active = active or args.only_looks
             looks.switch(active)
             before = core.hook_ns
-            times[active] = block()
+            times[active], cpu[active] = block()
             if active:
                 on_s += times[True]
                 hook_s += (core.hook_ns - before) / 1e9
         core.active = True
         looks.switch(False)
         ratios.append(times[True] / times[False])
+        cpu_ratios.append(cpu[True] / cpu[False])
     step_ms = 1e3 * on_s / (args.blocks * args.steps)
     quartiles = statistics.quantiles(ratios, n=4)
     per_step = {} if spent is None else {
@@ -182,6 +184,7 @@ def measure(args: argparse.Namespace, spent: dict[str, float] | None) -> dict[st
         "hook_frac": round(hook_s / on_s, 5),
         "on_over_off_median": round(statistics.median(ratios), 4),
         "on_over_off_quartiles": f"{quartiles[0]:.4f} .. {quartiles[2]:.4f}",
+        "thread_cpu_on_over_off_median": round(statistics.median(cpu_ratios), 4),
         **looks.told(on_s),
         "blocks": args.blocks,
         "steps_per_block": args.steps,

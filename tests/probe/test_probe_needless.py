@@ -20,7 +20,7 @@ def _line(text: str) -> int:
 
 def _facts(tmp_path: Path, style: str, steps: int = 12) -> tuple[Any, dict[str, Any]]:
     more = {"mode": "profile", "steps": steps, "warmup_steps": 6, "stop": "never"}
-    job = run(tmp_path, "needless_loop.py", style, str(steps + 24), **more)
+    job = run(tmp_path, "needless_loop.py", style, str(steps + 14), **more)
     assert job.exit_code == 0 and faults(job) == [], job.errors[-2000:]
     facts = derive_facts(job.observation, None).facts
     return job, {name: fact.value for name, fact in facts.items()}
