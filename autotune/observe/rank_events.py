@@ -10,15 +10,21 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from autotune.records.base import Record
+from autotune.records.host import (
+    ForwardUses,
+    FrozenParts,
+    GrowthRecord,
+    HostSamples,
+    PassesRecord,
+    RepeatedCalls,
+)
 from autotune.records.observation import (
     CheckpointingRecord,
     CompileReason,
     EnvironmentRecord,
     FlagsRecord,
     ForwardRecord,
-    ForwardUses,
     GuardRecord,
-    HostSamples,
     LoaderRecord,
     MemoryRecord,
     MemoryStep,
@@ -27,7 +33,6 @@ from autotune.records.observation import (
     PhaseRecord,
     ProcessGroupRecord,
     RankObservation,
-    RepeatedCalls,
     SegmentRecord,
     ShardingRecord,
     StepRecord,
@@ -48,6 +53,9 @@ _LAST: dict[str, type[Record]] = {
     "forward_uses": ForwardUses,
     "host_samples": HostSamples,
     "repeated_calls": RepeatedCalls,
+    "frozen_parts": FrozenParts,
+    "passes": PassesRecord,
+    "growth": GrowthRecord,
     "checkpointing": CheckpointingRecord,
     "sharding": ShardingRecord,
     "memory": MemoryRecord,
@@ -214,7 +222,10 @@ class RankEvents:
                 "forward": self.last.get("forward"),
                 "forward_uses": self.last.get("forward_uses"),
                 "host_samples": self.last.get("host_samples"),
-                "repeated_calls": self.last.get("repeated_calls"),
+                **{
+                    name: self.last.get(name)
+                    for name in ("repeated_calls", "frozen_parts", "passes", "growth")
+                },
                 "optimizers": list(self.optimizers.values()),
                 "loaders": list(self.loaders.values()),
                 "checkpointing": self.last.get("checkpointing"),

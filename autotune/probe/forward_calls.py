@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from . import batches, compile_watch, forward_uses, frames, models, origins, sites
+from . import batches, compile_watch, double_precision, forward_uses, frames, growth, models, origins, sites
 from .core import call_parity, core, hook
 
 _CALLS = 4  # training calls that are described
@@ -32,6 +32,7 @@ def watch(torch: Any, model: Any) -> None:
     _watched = weakref.ref(model)
     _names = _parameters(models.unwrap(model))
     forward_uses.watch(model)
+    growth.watch(model)
     if model.__dict__.get("_compiled_call_impl") is not None:
         original = model._compiled_call_impl
 
@@ -78,9 +79,11 @@ def _before(module: Any, args: Any, kwargs: Any) -> None:
             _remove()
         return
     _seen += 1
+    named = _bound(args, kwargs)
     if core.settings.full:
         _record_call(module, args, kwargs, sys._getframe(1))
-    _describe(torch, _bound(args, kwargs), kwargs)
+        _record["double_inputs"] = double_precision.called_with(torch, named, sys._getframe(1))
+    _describe(torch, named, kwargs)
 
 
 def _record_call(module: Any, args: Any, kwargs: Any, frame: Any) -> None:

@@ -64,8 +64,9 @@ def install(torch: ModuleType) -> None:
     finder.when_imported("triton.compiler.compiler", compile_watch.install_triton)
     finder.when_imported("triton.runtime.autotuner", compile_watch.install_autotuner)
     if core.settings.full:
-        from . import hook_fetching, hook_models, hook_reads, recipe
+        from . import double_precision, hook_fetching, hook_models, hook_reads, recipe
 
+        double_precision.install(torch)
         hook_fetching.install(torch)
         hook_reads.install(torch)
         recipe.install(torch)

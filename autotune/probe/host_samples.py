@@ -16,7 +16,7 @@ from time import perf_counter_ns, thread_time_ns
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from . import frames, loops, places
+from . import frames, growth, loops, places
 from .core import core
 
 _EVERY_S = 0.007
@@ -174,6 +174,8 @@ def _take(leaf: FrameType, weight_ns: int) -> None:
         if first_user is not None and below:
             _loading[first_user] += weight_ns
         return
+    if first_user is not None:
+        growth.looked(first_user, weight_ns)
     if looping and called is not None:
         _within[called, tuple(dict(chain).items())] += weight_ns
     if looping:

@@ -21,8 +21,11 @@ from . import (
     device_clock,
     forward_calls,
     forward_uses,
+    frozen_parts,
+    growth,
     hand_updates,
     models,
+    passes,
     repeated_calls,
     segments,
     sharding_facts,
@@ -39,7 +42,8 @@ _MOST_ODD = 5000  # steps that stand out
 _STANDS_OUT = 1.5  # and those longer than this times the median
 _FEW_ODD, _FAR_OUT = 200, 10.0  # when more than these and a fiftieth stand out, only those so much longer
 _UPDATE = (
-    "backwards", "optimizer_calls", "optimizer_ns", "loader_ns", "fetched", "end_ns", "_before_backward_ns",
+    "backwards", "optimizer_calls", "optimizer_ns", "loader_ns", "backward_ns", "fetched", "end_ns",
+    "_before_backward_ns",
 )  # fmt: skip
 _NO_LOADER_STEPS = 2  # after so many steps without a loader's batch the model's calls are counted
 
@@ -57,8 +61,10 @@ class Steps:
         self.optimizer_calls = 0
         self.optimizer_ns = 0
         self.loader_ns = 0
+        self.backward_ns = 0
         self.fetched = 0
         self._optimizer_start = 0
+        self._backward_from_ns = 0
         self._hook_ns_before = 0
         self._calls_seen: list[int] = []  # optimizer calls of the last steps
         self._fetch_ratio: deque[tuple[int, int]] = deque(maxlen=6)
@@ -117,8 +123,9 @@ class Steps:
         else:
             self.close_if_over()
         self.activity()
+        self._backward_from_ns = perf_counter_ns()
         if not self.backwards and not self._before_backward_ns:
-            self._before_backward_ns = perf_counter_ns() - self.begin_ns
+            self._before_backward_ns = self._backward_from_ns - self.begin_ns
         return True
 
     def backward_ended(self, completed: bool) -> bool:
@@ -128,6 +135,7 @@ class Steps:
             return False
         self.backwards += 1
         self._beside_from_ns = perf_counter_ns()
+        self.backward_ns += self._beside_from_ns - self._backward_from_ns
         hand_updates.backward_ended()
         self.unstepped = self.unstepped + 1 if not self.index and not self.optimizer_calls else 0
         if self._optimizer_start:  # inside a closure: what came before is not the optimizer's own time
@@ -228,6 +236,9 @@ class Steps:
     def in_backward(self) -> bool:
         return self._backward_depth > 0
 
+    def in_optimizer(self) -> bool:
+        return self._optimizer_start > 0
+
     def beside(self) -> bool:
         """Whether the loop runs code of its own, after a backward or an update."""
         return bool(self._beside_from_ns)
@@ -286,6 +297,8 @@ class Steps:
         checkpoint_facts.step_ended(self.backwards)
         forward_uses.step_ended(self.index, end)
         repeated_calls.step_ended(self.index, self.backwards, end)
+        frozen_parts.step_ended(self.index, end)
+        passes.step_ended(self.index)
         sharding_facts.step_ended()
         tags |= windows.tags(self.index)
         hook_ns = core.hook_ns
@@ -300,6 +313,9 @@ class Steps:
         if not self._by_hand:
             step["optimizer_ms"] = round(self.optimizer_ns / 1e6, 4)
             step["beside_ms"] = round(self._beside_ns / 1e6, 4)
+            if core.settings.full:
+                known_ns = self.optimizer_ns + self.loader_ns + self.backward_ns + growth.forward_ns
+                step["outside_ms"] = round(max(0, end - previous_end - known_ns) / 1e6, 4)
         if self.fetched:
             step["loader_wait_ms"] = round(self.loader_ns / 1e6, 4)
         if batches:
@@ -323,6 +339,7 @@ class Steps:
         self._stepped = set()
         self._by_hand = False
         self.backwards = self.optimizer_calls = self.optimizer_ns = self.loader_ns = self.fetched = 0
+        self.backward_ns = 0
         self._beside_ns = 0
         stretch_over = False
         if core.settings.mode == "watch":
@@ -332,6 +349,7 @@ class Steps:
         self._before_backward_ns = 0
         if self._worth_writing(tags, (end - previous_end) / 1e9):
             core.emit("step", step)
+        growth.step_ended(self.index)
         device_clock.mark(sys.modules["torch"], self.index)
         call_parity("step_end", self.index)
         if not last:

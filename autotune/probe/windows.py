@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from . import device_clock, host_samples, progress, stop, tracing
+from . import device_clock, growth, host_samples, progress, stop, tracing
 from .core import call_parity, core
 
 _LEAD = 4  # steps between rank 0's decision and its effect: more than ranks can be apart
@@ -180,6 +180,10 @@ def _mark(name: str, index: int) -> None:
         host_samples.start()
     else:
         host_samples.finish()
+        try:
+            growth.finish(index)
+        except Exception:
+            core.sink.fault("growth")
 
 
 def synchronise() -> None:

@@ -11,6 +11,14 @@ from typing import Literal
 from pydantic import Field
 
 from autotune.records.base import Document, Record
+from autotune.records.host import (
+    ForwardUses,
+    FrozenParts,
+    GrowthRecord,
+    HostSamples,
+    PassesRecord,
+    RepeatedCalls,
+)
 from autotune.records.parity import ParityRecord
 from autotune.records.recipe import RecipeRecord
 from autotune.records.sites import Site
@@ -34,6 +42,7 @@ class StepRecord(Record):
     loader_wait_ms: float | None = None
     optimizer_ms: float | None = None
     beside_ms: float | None = None  # the loop's own code after the backward and after the optimizer
+    outside_ms: float | None = None  # in no forward of the model, backward, optimizer or loader; on the host
     hook_ms: float = 0.0  # time spent in our own hooks, part of duration_ms
     host_ms: float | None = None  # set when duration_ms was taken by the device's clock: the host runs ahead
     tags: list[StepTag] = Field(default_factory=list)
@@ -111,6 +120,7 @@ class ForwardRecord(Record):
     position_ids_restart: bool | None = None  # position ids start again within a row
     boundary_arguments: list[str] = Field(default_factory=list)
     use_cache_argument: bool | None = None
+    double_inputs: list[str] = Field(default_factory=list)  # arguments that arrive in fp64
     autocast_dtype: str = "none"
 
 
@@ -146,6 +156,7 @@ class LoaderRecord(Record):
     batches: int | None = None
     sampler: str | None = None
     order_at_once: bool | None = None
+    drawn_anew: bool | None = None  # an example seems to differ each time that it is read
     collate: str | None = None
     padding_side: Literal["right", "left", "none"] | None = None
     example_lengths: list[int] = Field(default_factory=list)  # a sample of real lengths
@@ -316,42 +327,6 @@ class GuardRecord(Record):
     line: int | None = None
 
 
-class HostSamples(Record):
-    """Looks at the training thread's stack in the timed steps; shares are of all looks."""
-
-    samples: int
-    spent_ms: float = 0.0
-    loop_frac: float | None = None  # in the user's Python loop that takes most
-    loop_function: str | None = None
-    call_frac: float | None = None  # in the library function, not a training library's, that takes most
-    call_name: str | None = None
-    loading_frac: float | None = None  # in user code below a loader of this process
-    loading_function: str | None = None
-
-
-class ForwardUses(Record):
-    """Calls of the outermost model in a few steps of the warm-up."""
-
-    steps: int
-    unused_ms_per_step: float | None = None  # a graph was recorded and no output got a gradient
-    unused_calls_per_step: float | None = None
-    repeated: bool | None = None  # all of them had the inputs of a call that was trained on
-    uncached_ms_per_step: float | None = None  # without gradients and cache, each call one token longer
-    uncached_calls_per_step: float | None = None
-    cached_calls_per_step: float | None = None  # without gradients, given a cache
-
-
-class RepeatedCalls(Record):
-    """The module that one training step calls most, at least 16 times per backward; frac of that step."""
-
-    module: str | None = None
-    callee: str = ""
-    cell: bool = False  # one of torch's recurrent cells
-    calls_per_backward: float
-    frac: float  # its forwards alone
-    call_us: float | None = None
-
-
 class RankObservation(Record):
     """Everything one rank reported."""
 
@@ -368,6 +343,9 @@ class RankObservation(Record):
     forward_uses: ForwardUses | None = None
     repeated_calls: RepeatedCalls | None = None
     host_samples: HostSamples | None = None
+    frozen_parts: FrozenParts | None = None
+    passes: PassesRecord | None = None
+    growth: GrowthRecord | None = None
     optimizers: list[OptimizerRecord] = Field(default_factory=list)
     loaders: list[LoaderRecord] = Field(default_factory=list)
     checkpointing: CheckpointingRecord | None = None

@@ -167,6 +167,7 @@ class FlopFacts(Record):
     busy_tflops: float | None = Field(description="Over all GPU busy time; None in a CPU-only trace")
     peak_frac: float | None = Field(description="busy_tflops against the peak of the main GEMM data type")
     main_dtype: str | None
+    fp64_ms: float | None = Field(default=None, description="Time of the counted ops whose inputs are fp64")
     uncounted_ops: list[str] = Field(description="Ops with matrix work whose shapes do not allow a count")
     rows: list[FlopRow]
 

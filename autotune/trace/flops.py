@@ -114,6 +114,7 @@ def flop_facts(context: Context, peaks: dict[str, float | None], busy_ms: float 
         return None
     work: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     by_dtype: dict[str, float] = defaultdict(float)
+    double_ns = 0.0
     uncounted = {names[number] for number in np.unique(host.name[skipped])}
     keys = host.name[rows].astype(np.int64) * (len(context.trace.shapes) + 1) + host.shape[rows]
     unique, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
@@ -132,9 +133,10 @@ def flop_facts(context: Context, peaks: dict[str, float | None], busy_ms: float 
         entry[2] += time
         dtype = item.dtype(1 if name in _BIASED else 0)
         by_dtype[dtype or "unknown"] += flop * count
+        double_ns += time if dtype == "fp64" else 0.0
     if not work:
         return None
-    return _facts(context, work, by_dtype, sorted(uncounted), peaks, busy_ms)
+    return _facts(context, work, by_dtype, double_ns, sorted(uncounted), peaks, busy_ms)
 
 
 def op_times(context: Context, counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
@@ -153,6 +155,7 @@ def _facts(
     context: Context,
     work: dict[str, list[float]],
     by_dtype: dict[str, float],
+    double_ns: float,
     uncounted: list[str],
     peaks: dict[str, float | None],
     busy_ms: float | None,
@@ -179,6 +182,7 @@ def _facts(
         busy_tflops=busy,
         peak_frac=busy / peak if busy is not None and peak else None,
         main_dtype=main if main != "unknown" else None,
+        fp64_ms=double_ns / 1e6,
         uncounted_ops=uncounted,
         rows=rows,
     )

@@ -41,11 +41,11 @@ class Model(nn.Module):
 
 def record(
     file: Path, *, recompute: bool = False, accumulate: int = 1, steps: int = 3, marks: bool = True,
-    stacks: bool = False, fused: bool = False, optimizer: str = "AdamW",
+    stacks: bool = False, fused: bool = False, optimizer: str = "AdamW", double: bool = False,
 ) -> object:  # fmt: skip
     """Write one trace; returns the profiler."""
     torch.manual_seed(0)
-    model = Model(recompute)
+    model = Model(recompute).double() if double else Model(recompute)
     options = {"fused": True} if fused else {"foreach": False}
     update = getattr(torch.optim, optimizer)(model.parameters(), lr=1e-3, **options)
     data = torch.utils.data.DataLoader(torch.randint(0, 64, (256, 16)), batch_size=4)
@@ -88,6 +88,7 @@ def main(folder: Path) -> None:
     record(folder / "accumulate.json", marks=False, accumulate=4, steps=2)
     record(folder / "stacks.json", stacks=True, steps=2)
     record(folder / "fused.json", fused=True, marks=False, steps=1)
+    record(folder / "double.json", double=True, marks=False, steps=1)
 
 
 if __name__ == "__main__":

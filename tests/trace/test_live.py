@@ -42,6 +42,12 @@ def test_marked_steps(folder: Path) -> None:
     assert item.flops is not None and item.flops.total_gflop > 0 and item.flops.busy_tflops is None
 
 
+def test_time_of_products_in_fp64(folder: Path) -> None:
+    double, single = rank(folder, "double.json").flops, rank(folder, "marked.json").flops
+    assert double is not None and double.fp64_ms == pytest.approx(double.counted_ms) and double.fp64_ms > 0
+    assert single is not None and single.fp64_ms == 0.0
+
+
 def test_matmul_work_is_counted_exactly(folder: Path) -> None:
     item = rank(folder, "marked.json")
     assert item.flops is not None

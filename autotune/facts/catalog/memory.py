@@ -129,4 +129,12 @@ FACTS = (
         decided_by="autotune optimize measures the memory and plans it",
     ),
     Fact("memory.parameters_offloaded", "bool", "", "The sharding keeps parameters in host memory", "probe"),
+    Fact("memory.kept_graph", "bool", "", "What the job keeps of every step has an autograd graph", "probe"),
+    Fact(
+        "memory.kept_frac",
+        "float",
+        "frac",
+        "Memory that it takes by the end of an epoch (else of the job, else of 1000 steps), of all there is",
+        "probe",
+    ),
 )

@@ -14,6 +14,7 @@ from autotune.facts.job.model import (
     packing_facts,
     precision_facts,
 )
+from autotune.facts.job.repeated import repeated_facts
 from autotune.facts.job.run import optimizer_facts, run_facts, sharding_facts, stall_facts, sync_facts
 from autotune.facts.job.settings import (
     batch_detail_facts,
@@ -52,6 +53,7 @@ def job_facts(sheet: SheetBuilder, observation: Observation) -> None:
     stall_facts(sheet, observation)
     cause_facts(sheet, observation)
     host_facts(sheet, observation)
+    repeated_facts(sheet, observation)
     call_facts(sheet, observation)
     package_facts(sheet, lead.environment)
     switch_facts(sheet, lead)

@@ -9,6 +9,7 @@ from autotune.facts.sheet import SheetBuilder
 from autotune.records.observation import ModelRecord, Observation, RankObservation
 
 _DTYPE_SHORT = {
+    "float64": "fp64",
     "float32": "fp32",
     "bfloat16": "bf16",
     "float16": "fp16",
@@ -231,6 +232,7 @@ def precision_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
         sheet.not_applicable("precision.frozen_dtype", "no parameter is frozen")
     _update_formats(sheet, lead)
     if lead.forward is not None:
+        sheet.put("precision.fp64_inputs", list(lead.forward.double_inputs), "probe, arguments of forward")
         auto = lead.forward.autocast_dtype.removeprefix("torch.")
         sheet.put("precision.autocast_dtype", _DTYPE_SHORT.get(auto, auto), "probe, forward")
     policy = lead.sharding.param_dtype if lead.sharding else None

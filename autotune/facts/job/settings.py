@@ -191,7 +191,6 @@ _GPU_ONLY = (
     "optimizer.launches_per_step",
     "precision.cast_gpu_frac",
     "precision.fp32_gemm_frac",
-    "precision.fp64_gemm_frac",
     "precision.gemm_dtype",
     "sync.blocking_frac",
     "sync.device_syncs_per_step",
@@ -212,6 +211,8 @@ def settled_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
     if lead.environment.device_type == "cpu":
         for fact in _GPU_ONLY:
             sheet.not_applicable(fact, "the job runs on the CPU")
+    else:
+        sheet.not_applicable("precision.fp64_step_frac", "the job runs on a GPU")
 
 
 def checkpoint_estimates(sheet: SheetBuilder) -> None:

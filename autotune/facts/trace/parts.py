@@ -110,10 +110,24 @@ def precision_facts(sheet: SheetBuilder, lead: RankTrace, basis: str) -> None:
     named = {
         row.dtype: row.total_ms for row in lead.gemm if row.dtype in ("fp32", "tf32", "bf16", "fp16", "fp8")
     }
+    if lead.gpu is None:
+        _double_on_cpu(sheet, lead, basis)
     if lead.gpu is None or not total or not named:
         return
     sheet.put("precision.gemm_dtype", max(named, key=lambda dtype: named[dtype]), "trace", basis)
     sheet.put("precision.fp32_gemm_frac", named.get("fp32", 0.0) / total, "trace", basis)
+
+
+def _double_on_cpu(sheet: SheetBuilder, lead: RankTrace, basis: str) -> None:
+    work = lead.flops
+    if work is None or work.fp64_ms is None or not work.counted_ms or not lead.cpu.span_ms:
+        for name in ("precision.fp64_gemm_frac", "precision.fp64_step_frac"):
+            sheet.absent(name, "the trace holds no products with shapes")
+        return
+    source = "trace, types of the inputs"
+    sheet.put("precision.fp64_gemm_frac", min(1.0, work.fp64_ms / work.counted_ms), source, basis)
+    share = min(1.0, work.fp64_ms / lead.cpu.span_ms)
+    sheet.put("precision.fp64_step_frac", share, source, basis + ", profiled")
 
 
 def memory_facts(sheet: SheetBuilder, lead: RankTrace, basis: str) -> None:

@@ -1,0 +1,125 @@
+"""Facts about work that need not be done again, and work that grows from step to step."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from statistics import median
+
+from autotune.facts.sheet import SheetBuilder
+from autotune.records.host import FrozenParts, GrowthRecord
+from autotune.records.observation import Observation, RankObservation
+
+_GIB = 1024.0**3
+_SETTLED = 3  # from this step on the work of a step is the usual one
+_FEWEST = 7  # steps that show a trend
+_HORIZON = 1000.0  # steps, where neither the epoch nor the whole job is known
+_ODD = {"first", "compile", "profiled", "after_profile", "checkpoint", "evaluation", "gc"}
+
+
+def repeated_facts(sheet: SheetBuilder, observation: Observation) -> None:
+    """From the lead rank; after the facts of the loader and the run."""
+    lead = observation.ranks[0]
+    _passes(sheet, observation, lead)
+    if lead.frozen_parts is not None:
+        _frozen(sheet, lead.frozen_parts, lead)
+    _trend(sheet, observation, lead)
+    if lead.growth is not None:
+        _kept(sheet, lead.growth, observation)
+
+
+def _passes(sheet: SheetBuilder, observation: Observation, lead: RankObservation) -> None:
+    if observation.epochs_planned is not None:
+        sheet.put("data.passes_planned", observation.epochs_planned, "the job's arguments")
+    elif lead.passes is not None:
+        sheet.put("data.passes_planned", float(lead.passes.planned), "probe, the loop around the loader's")
+    if lead.loaders:
+        sheet.put("data.drawn_anew", lead.loaders[0].drawn_anew, "probe, names in data set and collator")
+
+
+def _frozen(sheet: SheetBuilder, found: FrozenParts, lead: RankObservation) -> None:
+    source, basis = "probe, calls of all modules", f"one step, rank {lead.rank}"
+    step_ms = sheet.number("run.step_ms") if found.on_device else found.step_ms
+    share = min(1.0, found.spent_ms / step_ms) if step_ms else None
+    sheet.put("host.frozen_frac", share, source, basis, why="no unprofiled step was seen")
+    if found.module is None:
+        for name in ("host.frozen_module", "host.frozen_random", "host.frozen_outputs_gib"):
+            sheet.not_applicable(name, "no frozen module is called on its own")
+        return
+    sheet.put("host.frozen_module", found.module, source, basis)
+    sheet.put("host.frozen_random", found.random, source, basis)
+    loader = lead.loaders[0] if lead.loaders else None
+    micro = sheet.number("data.accumulation_steps")
+    if loader and loader.examples and loader.batch_size and micro and found.output_bytes:
+        each = found.output_bytes / (loader.batch_size * micro)
+        how = f"{each / 1024:.0f} KiB for each of {loader.examples} examples"
+        sheet.put("host.frozen_outputs_gib", each * loader.examples / _GIB, source, how)
+
+
+def _horizon(sheet: SheetBuilder, observation: Observation) -> float:
+    """Steps after which what grows usually starts anew, or the job is over."""
+    known = [
+        value
+        for value in (sheet.number("run.optimizer_steps_per_epoch"), observation.max_steps_planned)
+        if value
+    ]
+    return min(known) if known else _HORIZON
+
+
+def _trend(sheet: SheetBuilder, observation: Observation, lead: RankObservation) -> None:
+    """The loop's own time against the step's number: Kendall's rank correlation, Theil and Sen's slope.
+
+    On a GPU the step's whole time, because what runs there does not show on the host.
+    """
+    on_gpu = lead.environment.device_type != "cpu"
+    points, sizes = [], []
+    for step in lead.steps:
+        value = step.duration_ms if on_gpu else step.outside_ms
+        if value is None or step.index < _SETTLED or _ODD & set(step.tags):
+            continue
+        points.append((float(step.index), value))
+        sizes.append((float(step.index), float(step.tokens or 0)))
+    step_ms = sheet.number("run.step_ms")
+    what = "the step" if on_gpu else "the loop's own code"
+    source, basis = "probe, step times", f"{what} over {len(points)} steps, rank {lead.rank}"
+    if len(points) < _FEWEST or not step_ms:
+        sheet.absent("host.growth_frac", "too few steps were seen for a trend")
+        sheet.absent("host.growth_trend", "too few steps were seen for a trend")
+        return
+    slope_ms = median((b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(points, 2))
+    horizon = _horizon(sheet, observation)
+    mean_ms = max(0.0, slope_ms) * horizon / 2.0
+    sheet.put("host.growth_trend", _kendall(points), source, basis)
+    sheet.put("host.batch_trend", abs(_kendall(sizes)), "probe, batches", basis)
+    sheet.put("host.growth_ms_per_step", slope_ms, source, basis)
+    sheet.put("host.growth_frac", mean_ms / (mean_ms + step_ms), source, f"{basis}, over {horizon:.0f} steps")
+    seen_ms = slope_ms * (points[-1][0] - points[0][0])
+    sheet.put("host.growth_seen_frac", max(0.0, min(1.0, seen_ms / step_ms)), source, basis)
+
+
+def _kendall(points: list[tuple[float, float]]) -> float:
+    signs = [(b[1] > a[1]) - (b[1] < a[1]) for a, b in combinations(points, 2)]
+    return sum(signs) / len(signs) if signs else 0.0
+
+
+def _kept(sheet: SheetBuilder, found: GrowthRecord, observation: Observation) -> None:
+    source, basis = "probe, names of the job's own code", f"{found.steps} steps"
+    sheet.put("host.kept_values", len(found.kept), source, basis)
+    if found.work_function is not None:
+        sheet.put("host.growing_function", found.work_function, "probe, stack of the training thread", basis)
+    else:
+        sheet.not_applicable("host.growing_function", "no line takes longer from step to step")
+    names = ("host.kept_name", "memory.kept_graph", "memory.kept_frac")
+    if not found.kept:
+        for name in names:
+            sheet.not_applicable(name, "no name holds more in every step")
+        return
+    first = found.kept[0]
+    where = f" in {first.function}" if first.function else ""
+    sheet.put("host.kept_name", f"{first.name}{where}", source, basis)
+    sheet.put("memory.kept_graph", first.graph, source, basis)
+    memory = observation.ranks[0].memory
+    held = memory.device_bytes or memory.host_bytes if memory else None
+    if first.bytes_per_step is not None and held:
+        horizon = _horizon(sheet, observation)
+        share = first.bytes_per_step * horizon / held
+        sheet.put("memory.kept_frac", min(1.0, share), source, f"over {horizon:.0f} steps")

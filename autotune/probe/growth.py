@@ -1,0 +1,152 @@
+"""What grows from step to step: names of the user's that hold more, memory, and lines that take longer.
+
+Two looks at the names: one in the warm-up, one when the timed steps are over. In between every step says how
+long it was outside the model's forward, the backward, the optimizer and the loader, and the looks at the
+stack say where.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+from time import perf_counter_ns
+from typing import Any
+
+from . import compile_watch, kept_values, places
+from .core import core, hook
+
+_FIRST = 2  # the step after which the names are looked at first
+_FEWEST = 4  # steps between the looks
+_FEWEST_LOOKS = 3  # at a line, for it to be named
+
+_watched: Any = None  # the model whose forwards are timed
+_handles: list[Any] = []
+_depth = 0
+_begin_ns = 0
+forward_ns = 0  # of the running step
+_first: dict[kept_values.Key, kept_values.Size] | None = None
+_first_index = 0
+_first_bytes: int | None = None
+_looks: defaultdict[places.Place, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+_done = False
+
+
+def watch(model: Any) -> None:
+    """Called with the module that the loop calls; a later call moves the watch."""
+    global _watched, _depth
+    if not core.settings.full or model.__dict__.get("_compiled_call_impl") is not None:
+        return
+    _stop()
+    _watched, _depth = id(model), 0
+    _handles.append(model.register_forward_pre_hook(_before))
+    _handles.append(model.register_forward_hook(_after))
+
+
+def _stop() -> None:
+    if compile_watch.graphs():
+        return  # taking a hook off would compile the graphs again
+    for handle in _handles:
+        handle.remove()
+    _handles.clear()
+
+
+def _before(module: Any, args: Any) -> None:
+    if not _done and not sys.modules["torch"].compiler.is_compiling() and id(module) == _watched:
+        _begins()
+
+
+def _after(module: Any, args: Any, output: Any) -> None:
+    if not _done and not sys.modules["torch"].compiler.is_compiling() and id(module) == _watched:
+        _ends()
+
+
+@hook
+def _begins() -> None:
+    global _depth, _begin_ns
+    _depth, _begin_ns = 1, perf_counter_ns()
+
+
+@hook
+def _ends() -> None:
+    global _depth, forward_ns
+    if _depth:
+        _depth = 0
+        forward_ns += perf_counter_ns() - _begin_ns
+
+
+def step_ended(index: int) -> None:
+    """`index` steps have ended."""
+    global _first, _first_index, _first_bytes, forward_ns
+    forward_ns = 0
+    if _first is None and index >= _FIRST and core.settings.mode == "profile":
+        try:
+            _first = kept_values.look(sys._getframe(1))[0]
+            _first_index, _first_bytes = index, _memory_bytes()
+        except Exception:
+            _first = {}
+            core.sink.fault("growth")
+
+
+def looked(place: places.Place, weight_ns: int) -> None:
+    """A look at the stack found the training thread at this line of the user's; called beside that thread."""
+    from .steps import steps
+
+    if not _depth and not steps.in_backward() and not steps.in_optimizer():
+        _looks[place][steps.index].append(weight_ns)
+
+
+def finish(index: int) -> None:
+    """The timed steps are over; `index` steps have ended."""
+    global _done
+    if _done or _first is None:
+        return
+    _done = True
+    _stop()
+    count = index - _first_index
+    if count < _FEWEST:
+        return
+    second, held = kept_values.look(sys._getframe(1))
+    kept = kept_values.grown(_first, second, held, count)
+    found: dict[str, Any] = {"steps": count, "kept": [entry.record() for entry in kept[:3]]}
+    now = _memory_bytes()
+    if now is not None and _first_bytes is not None:
+        found["memory_bytes_per_step"] = round((now - _first_bytes) / count, 1)
+    for entry in kept[:1]:
+        if entry.place is not None:
+            places.tell("kept_values", entry.place, entry.name, count)
+    place = _growing_line()
+    if place is not None:
+        code = place[0]
+        found["work_function"] = getattr(code, "co_qualname", code.co_name)
+        places.tell("growing_work", place, code.co_name, count)
+    core.emit("growth", found)
+
+
+def _growing_line() -> places.Place | None:
+    """The line outside the model whose time per step is longer in the second half of the looks by most."""
+    indices = sorted({index for steps in _looks.values() for index in steps})
+    if len(indices) < _FEWEST:
+        return None
+    half = indices[len(indices) // 2]
+    early, late = sum(index < half for index in indices), sum(index >= half for index in indices)
+    best, most = None, 0.0
+    for place, steps in _looks.items():
+        after = [ns for index, found in steps.items() if index >= half for ns in found]
+        before = [ns for index, found in steps.items() if index < half for ns in found]
+        more = sum(after) / late - sum(before) / early
+        if len(after) >= _FEWEST_LOOKS and more > most:
+            best, most = place, more
+    return best
+
+
+def _memory_bytes() -> int | None:
+    """On the device what is allocated, else what the process holds."""
+    torch: Any = sys.modules["torch"]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return int(torch.cuda.memory_allocated())
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None

@@ -1,0 +1,250 @@
+"""Names of the user's that hold more in every step: lists, dictionaries, tensors, sums with their graph.
+
+Looked at are the locals and globals of the user's running functions and the attributes of objects of the
+user's classes. Nothing of the user's is kept or changed; a running sum counts by the nodes of its graph.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import gc
+import sys
+from collections import deque
+from types import CodeType, FrameType
+from typing import Any
+
+from . import frames, places, source
+from .core import core
+
+Held = dict["Key", tuple[Any, Any]]  # value, and the code or class that has the name
+Key = tuple[str, str, str, int]  # file, function or class, name, first line or object
+Size = tuple[int, int]  # values, nodes of its graph
+_MOST_INSTANCES = 50  # objects of one class; more are data, not state
+_MOST_KEYS = 50
+_MOST_NODES = 20_000
+_LOOKED_AT = 32  # values of one container for its bytes
+_MORE_NODES = 1.3
+_MOSTLY = 0.8
+_GROW = frozenset({"append", "extend", "add", "update", "insert", "appendleft", "setdefault", "put"})
+
+
+@dataclasses.dataclass
+class Kept:
+    name: str
+    function: str
+    place: places.Place | None
+    items_per_step: float
+    bytes_per_step: float | None
+    graph: bool
+
+    def record(self) -> dict[str, Any]:
+        fields = dataclasses.asdict(dataclasses.replace(self, place=None))
+        del fields["place"]
+        return fields
+
+
+def look(frame: FrameType | None) -> tuple[dict[Key, Size], Held]:
+    """Sizes by name, and the values themselves with the code or class that has the name."""
+    held: Held = {}
+    modules: set[int] = set()
+    while frame is not None:
+        code = frame.f_code
+        if frames.is_user(code.co_filename):
+            path = frames.absolute(code.co_filename)
+            if code.co_name != "<module>":
+                _take(held, (path, code.co_name, code.co_firstlineno), code, source.values(frame))
+            if id(frame.f_globals) not in modules:
+                modules.add(id(frame.f_globals))
+                _take(held, (path, "<module>", 0), code, frame.f_globals)
+        frame = frame.f_back
+    for instance in _instances():
+        kind = type(instance)
+        path = str(getattr(sys.modules.get(kind.__module__), "__file__", ""))
+        _take(held, (path, kind.__qualname__, id(instance)), kind, vars(instance))
+    return {key: _size(value) for key, (value, _) in held.items()}, held
+
+
+def _take(held: Held, owner: tuple[str, str, int], at: Any, values: dict[str, Any]) -> None:
+    path, function, number = owner
+    for name, value in list(values.items()):
+        if not isinstance(name, str) or name.startswith("__"):
+            continue
+        if isinstance(value, dict) and 0 < len(value) <= _MOST_KEYS:
+            for key, inner in list(value.items()):
+                if isinstance(key, str) and _holds(inner):
+                    held[path, function, f"{name}[{key!r}]", number] = (inner, at)
+        if _holds(value):
+            held[path, function, name, number] = (value, at)
+
+
+def _holds(value: Any) -> bool:
+    return isinstance(value, (list, deque, dict, set)) or _is_tensor(value) or _is_array(value)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, sys.modules["torch"].Tensor) and type(value).__name__ != "Parameter"
+
+
+def _is_array(value: Any) -> bool:
+    return type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
+
+
+def _instances() -> list[Any]:
+    """Objects of the user's classes of which there are few."""
+    user: dict[type, list[Any] | None] = {}
+    for thing in gc.get_objects():
+        kind = type(thing)
+        if kind not in user:
+            module = sys.modules.get(getattr(kind, "__module__", "") or "")
+            path = getattr(module, "__file__", None)
+            user[kind] = [] if isinstance(path, str) and frames.is_user(path) else None
+        found = user[kind]
+        if found is not None and len(found) <= _MOST_INSTANCES:
+            found.append(thing)
+    return [
+        thing
+        for found in user.values()
+        if found is not None and len(found) <= _MOST_INSTANCES
+        for thing in found
+        if isinstance(getattr(thing, "__dict__", None), dict)
+    ]
+
+
+def _size(value: Any) -> Size:
+    try:
+        if _is_tensor(value):
+            return int(value.numel()), _nodes(value.grad_fn) if value.numel() == 1 else 0
+        return int(value.size) if _is_array(value) else len(value), 0
+    except Exception:  # a tensor without storage, an object whose length fails
+        core.sink.fault("kept_values")
+        return 0, 0
+
+
+def _nodes(root: Any) -> int:
+    seen: set[Any] = set()
+    stack = [root]
+    while stack and len(seen) < _MOST_NODES:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        stack += [child for child, _ in node.next_functions]
+    return len(seen)
+
+
+def grown(first: dict[Key, Size], second: dict[Key, Size], held: Held, steps: int) -> list[Kept]:
+    """What holds at least one value more for every step; with a graph first, then by bytes."""
+    found = []
+    least = _MOSTLY * steps  # the end of a step is not always seen at the same line
+    for key, (size, nodes) in second.items():
+        if key not in first:
+            continue
+        path, function, name, _ = key
+        value, at = held[key]
+        before, nodes_before = first[key]
+        chain = nodes - nodes_before >= least and nodes >= _MORE_NODES * nodes_before > 0
+        if size - before < least and not chain:
+            continue
+        more = (size - before) / steps
+        graph = chain or _has_graph(value)
+        width = _width(value)
+        found.append(
+            Kept(
+                name,
+                function if function != "<module>" else "",
+                _place(path, name, at),
+                round(more, 2),
+                None if width is None else round(more * width, 1),
+                graph,
+            )
+        )
+    return sorted(found, key=lambda kept: (not kept.graph, -(kept.bytes_per_step or 0.0)))
+
+
+def _last(value: Any) -> list[Any]:
+    """Some of the newest values of a container."""
+    if isinstance(value, (list, deque)):
+        return [value[-1 - k] for k in range(min(_LOOKED_AT, len(value)))]
+    if isinstance(value, dict):
+        return list(value.values())[-_LOOKED_AT:]
+    return []
+
+
+def _flat(values: list[Any]) -> list[Any]:
+    return [x for value in values for x in (value if isinstance(value, (list, tuple)) else [value])]
+
+
+def _has_graph(value: Any) -> bool:
+    if _is_tensor(value):
+        return value.grad_fn is not None
+    newest = [item for item in _flat(_last(value)[:4]) if _is_tensor(item)]
+    return any(item.grad_fn is not None for item in newest)
+
+
+def _width(value: Any) -> float | None:
+    """Bytes of one value, about."""
+    if _is_tensor(value):
+        return float(value.element_size())
+    if _is_array(value):
+        return float(value.itemsize)
+    newest = _last(value)
+    if not newest:
+        return None
+    whole = 0.0
+    for item in newest:
+        for part in item if isinstance(item, (list, tuple)) else (item,):
+            whole += _bytes(part)
+    return whole / len(newest)
+
+
+def _bytes(value: Any) -> float:
+    if _is_tensor(value):
+        return float(value.numel() * value.element_size())
+    return float(value.nbytes) if _is_array(value) else float(sys.getsizeof(value))
+
+
+def _place(path: str, name: str, at: Any) -> places.Place | None:
+    """The line at which the name is made to hold more: in its function, else anywhere in its file."""
+    plain = name.split("[", 1)[0]
+    bodies = []
+    if isinstance(at, CodeType):
+        bodies.append(source.body(at))
+    bodies.append(source.tree(path))
+    for node in bodies:
+        line = _growing_line(node, plain) if node is not None else None
+        if line is not None:
+            return _code(at, path), line
+    return None
+
+
+def _code(at: Any, path: str) -> CodeType:
+    """A code object of that file, for a place."""
+    if isinstance(at, CodeType):
+        return at
+    for member in vars(at).values():
+        code = getattr(member, "__code__", None)
+        if isinstance(code, CodeType) and frames.absolute(code.co_filename) == frames.absolute(path):
+            return code
+    return compile("", path, "exec")
+
+
+def _growing_line(root: ast.AST, name: str) -> int | None:
+    for node in ast.walk(root):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROW:
+            if _about(node.func.value, name):
+                return node.lineno
+        elif (isinstance(node, ast.AugAssign) and _about(node.target, name)) or (
+            isinstance(node, ast.Assign)
+            and any(_about(target, name) for target in node.targets)
+            and any(_about(inner, name) for inner in ast.walk(node.value))
+        ):
+            return node.lineno
+    return None
+
+
+def _about(node: ast.AST, name: str) -> bool:
+    """`name`, `self.name`, and an item of either."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return name == (node.id if isinstance(node, ast.Name) else getattr(node, "attr", None))

@@ -1,0 +1,80 @@
+"""What a rank's training thread did besides training, and what of its work repeats or grows."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from autotune.records.base import Record
+
+
+class HostSamples(Record):
+    """Looks at the training thread's stack in the timed steps; shares are of all looks."""
+
+    samples: int
+    spent_ms: float = 0.0
+    loop_frac: float | None = None  # in the user's Python loop that takes most
+    loop_function: str | None = None
+    call_frac: float | None = None  # in the library function, not a training library's, that takes most
+    call_name: str | None = None
+    loading_frac: float | None = None  # in user code below a loader of this process
+    loading_function: str | None = None
+
+
+class ForwardUses(Record):
+    """Calls of the outermost model in a few steps of the warm-up."""
+
+    steps: int
+    unused_ms_per_step: float | None = None  # a graph was recorded and no output got a gradient
+    unused_calls_per_step: float | None = None
+    repeated: bool | None = None  # all of them had the inputs of a call that was trained on
+    uncached_ms_per_step: float | None = None  # without gradients and cache, each call one token longer
+    uncached_calls_per_step: float | None = None
+    cached_calls_per_step: float | None = None  # without gradients, given a cache
+
+
+class FrozenParts(Record):
+    """The module without a trained parameter that takes most of one step; its inputs need no gradient."""
+
+    spent_ms: float
+    step_ms: float  # of the step that was looked at, on the host
+    module: str | None = None
+    calls: int | None = None
+    on_device: bool = False  # spent_ms is the device's time
+    output_bytes: int | None = None  # of the step
+    random: bool | None = None  # dropout or batch statistics: its output differs each time
+
+
+class PassesRecord(Record):
+    """How often the job's own loop goes over its data."""
+
+    planned: int
+
+
+class KeptValues(Record):
+    """A name of the user's that holds more in every step."""
+
+    name: str
+    function: str
+    items_per_step: float
+    bytes_per_step: float | None = None
+    graph: bool = False  # what is kept has an autograd graph
+
+
+class GrowthRecord(Record):
+    """What grows from step to step."""
+
+    steps: int  # between the two looks
+    kept: list[KeptValues] = Field(default_factory=list)
+    memory_bytes_per_step: float | None = None  # of the device, or of the process on a CPU
+    work_function: str | None = None  # user function that holds the line whose time grows most
+
+
+class RepeatedCalls(Record):
+    """The module that one training step calls most, at least 16 times per backward; frac of that step."""
+
+    module: str | None = None
+    callee: str = ""
+    cell: bool = False  # one of torch's recurrent cells
+    calls_per_backward: float
+    frac: float  # its forwards alone
+    call_us: float | None = None

@@ -1,0 +1,124 @@
+"""Work done again or more of it in every step: fp64, frozen parts, metrics over everything, kept graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import SCRIPTS, faults, run
+from probe_parts import part
+
+from autotune.facts.everything import derive_facts
+
+_LINES = (SCRIPTS / "repeated_loop.py").read_text().split("\n")
+
+
+def _line(text: str) -> int:
+    return 1 + next(number for number, line in enumerate(_LINES) if text in line)
+
+
+def _facts(tmp_path: Path, words: str, steps: int = 14) -> tuple[Any, dict[str, Any]]:
+    more = {"mode": "profile", "steps": steps, "warmup_steps": 6, "stop": "never"}
+    job = run(tmp_path, "repeated_loop.py", words, **more)
+    assert job.exit_code == 0 and faults(job) == [], job.errors[-2000:] + "\n".join(faults(job))
+    facts = derive_facts(job.observation, None).facts
+    return job, {name: fact.value for name, fact in facts.items()}
+
+
+def _lines(job: Any, kind: str) -> list[int]:
+    return [site.line for site in job.observation.sites if site.kind == kind]
+
+
+@pytest.mark.job
+def test_frozen_part_in_fp64_and_losses_kept(tmp_path: Path) -> None:
+    job, facts = _facts(tmp_path, "frozen,double,losses")
+    assert facts["host.frozen_module"] == "Sequential" and facts["host.frozen_frac"] > 0.1
+    assert facts["host.frozen_random"] is True  # its dropout is switched on
+    # 96 values of eight bytes for each of 192 examples
+    assert facts["host.frozen_outputs_gib"] == pytest.approx(96 * 8 * 192 / 2**30)
+    assert facts["data.passes_planned"] == 3.0 and facts["data.drawn_anew"] is False
+    assert _lines(job, "frozen_forward") == [_line("return self.head(self.encoder")]
+    assert facts["precision.fp64_inputs"] == ["x"] and facts["precision.parameter_dtype"] == "fp64"
+    assert _lines(job, "double_precision") == [_line("    net.double()"), _line("        logits = net(x)")]
+    assert facts["memory.kept_graph"] is True and facts["host.kept_name"] == "seen in Meter"
+    assert _lines(job, "kept_values") == [_line("self.seen.append(value)")]
+
+
+@pytest.mark.job
+def test_a_metric_over_everything_takes_longer_in_every_step(tmp_path: Path) -> None:
+    job, facts = _facts(tmp_path, "metric,cast,noise")
+    assert facts["host.growth_trend"] > 0.7 and facts["host.growth_ms_per_step"] > 0.1
+    assert facts["host.growth_seen_frac"] > 0.05 and facts["host.batch_trend"] == 0.0
+    assert facts["host.kept_name"] == "values" and facts["memory.kept_graph"] is False
+    assert facts["host.growing_function"] == "quantile"
+    assert _lines(job, "kept_values") == [_line("values.append(")]
+    assert set(_lines(job, "growing_work")) <= {_line("torch.cat(all_values)"), _line("return values.sort()")}
+    # it also gives its model fp64, which becomes fp32 before the first product, and draws its examples anew
+    assert facts["precision.fp64_inputs"] == ["x"] and facts["precision.parameter_dtype"] == "fp32"
+    assert facts["data.drawn_anew"] is True
+    assert facts["host.frozen_frac"] == 0.0 and facts["host.frozen_module"] is None
+
+
+@pytest.mark.job
+@pytest.mark.full
+def test_a_running_sum_that_keeps_its_graph(tmp_path: Path) -> None:
+    job, facts = _facts(tmp_path, "sum")
+    assert facts["memory.kept_graph"] is True and facts["host.kept_name"] == "running"
+    assert _lines(job, "kept_values") == [_line("running = running + loss")]
+
+
+@pytest.mark.job
+@pytest.mark.full
+def test_values_kept_for_the_end_are_no_growing_work(tmp_path: Path) -> None:
+    _, facts = _facts(tmp_path, "collected")
+    assert facts["host.kept_name"] == "values" and facts["memory.kept_graph"] is False
+    assert facts["host.growth_frac"] < 0.05 or facts["host.growth_trend"] < 0.7
+    assert 0.0 < facts["memory.kept_frac"] < 0.1 and facts["precision.fp64_inputs"] == []
+
+
+def test_what_a_frame_gave_out_is_not_kept_alive() -> None:
+    import sys
+    import weakref
+
+    class Thing:
+        pass
+
+    def function() -> Any:
+        thing = Thing()
+        seen = weakref.ref(thing)
+        assert part("source").values(sys._getframe())["thing"] is thing
+        del thing
+        return seen()
+
+    assert function() is None
+
+
+@pytest.mark.parametrize(
+    ("loops", "planned"),
+    [
+        ("for epoch in range(5):\n    for batch in data:\n        here()", 5),
+        ("for epoch in bar(range(1, n)):\n    for batch in data:\n        here()", 6),
+        ("while True:\n    for batch in data:\n        here()", None),
+        ("for epoch in range(5):\n    for i in range(0, 9, 3):\n        here()", None),
+        ("for epoch in range(3):\n    train()", 3),
+    ],
+)
+def test_the_loop_around_the_batches(tmp_path: Path, loops: str, planned: int | None) -> None:
+    import sys
+
+    passes, found = part("passes"), []
+    script = tmp_path / "job.py"
+    script.write_text(f"def train():\n    for batch in data:\n        here()\n\n\n{loops}\n")
+
+    class Over(Exception):
+        pass
+
+    def here() -> None:
+        found.append(passes._planned(sys._getframe(1)))
+        raise Over
+
+    names = {"here": here, "data": [1], "bar": list, "n": 7}
+    with pytest.raises(Over):
+        exec(compile(script.read_text(), str(script), "exec"), names)
+    assert found == [planned]
