@@ -7,6 +7,7 @@ repeats over several batches; a batch without any of these has `real = None` (un
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ BOUNDARY_KEYS = (
 )  # fmt: skip
 _IGNORE = -100
 _IDS = "input_ids"
+_FEWEST_VALUES, _MOST_VALUES = 8, 4096  # of a batch's digest
 _DEPTH = 2  # mappings inside a batch that are looked into
 # batches in which the same id must end the rows before it counts as padding
 _TIMES_SEEN = 3
@@ -47,11 +49,22 @@ class Batch:
     boundaries: tuple[str, ...] = ()
     label_gaps: Any = None  # tensor: per row, single positions without a label between labelled ones
     source: Any = None  # the loader it came from
+    digest: str = ""  # of its first tensor's values
 
     @property
     def lengths(self) -> list[int]:
         """Real lengths of the examples, empty when unknown; converted when asked for, most never are."""
         return [] if self.row_lengths is None else [int(n) for n in self.row_lengths.tolist()]
+
+
+def digest(batch: Any, torch: Any) -> str:
+    """Of the first tensor's first values; empty when it is on a device or has few."""
+    named, _ = _named(batch, torch)
+    first = next(iter(named.values()), None)
+    if first is None or first.device.type != "cpu" or first.numel() < _FEWEST_VALUES:
+        return ""
+    values = first.detach().reshape(-1)[:_MOST_VALUES].double()
+    return hashlib.sha256(repr(values.tolist()).encode()).hexdigest()[:16]
 
 
 def describe(

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from . import batches, compile_watch, double_precision, forward_uses, frames, growth, models, origins, sites
+from . import batches, compile_watch, costly_lines, forward_uses, frames, growth, models, origins, sites
 from .core import call_parity, core, hook
 
 _CALLS = 4  # training calls that are described
@@ -82,7 +82,7 @@ def _before(module: Any, args: Any, kwargs: Any) -> None:
     named = _bound(args, kwargs)
     if core.settings.full:
         _record_call(module, args, kwargs, sys._getframe(1))
-        _record["double_inputs"] = double_precision.called_with(torch, named, sys._getframe(1))
+        _record["double_inputs"] = costly_lines.called_with(torch, named, sys._getframe(1))
     _describe(torch, named, kwargs)
 
 

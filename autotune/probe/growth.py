@@ -88,12 +88,16 @@ def step_ended(index: int) -> None:
             core.sink.fault("growth")
 
 
-def looked(place: places.Place, weight_ns: int) -> None:
-    """A look at the stack found the training thread at this line of the user's; called beside that thread."""
+def outside(place: places.Place, weight_ns: int) -> bool:
+    """A look at the stack found the training thread at this line of the user's: is that outside the model's
+    forward, the backward and the optimizer? Called beside that thread.
+    """
     from .steps import steps
 
-    if not _depth and not steps.in_backward() and not steps.in_optimizer():
-        _looks[place][steps.index].append(weight_ns)
+    if _depth or steps.in_backward() or steps.in_optimizer():
+        return False
+    _looks[place][steps.index].append(weight_ns)
+    return True
 
 
 def finish(index: int) -> None:

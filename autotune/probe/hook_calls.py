@@ -25,6 +25,7 @@ def install(torch: Any) -> None:
     clip = sys.modules["torch.nn.utils.clip_grad"]
     observe(clip, "clip_grad_norm_", after=_clipped)
     torch.nn.utils.clip_grad_norm_ = clip.clip_grad_norm_  # type: ignore[attr-defined]
+    observe(torch.autograd, "grad", before=_gradients)
     observe(torch.cuda.memory, "empty_cache", before=_empty_cache)
     torch.cuda.empty_cache = torch.cuda.memory.empty_cache
     if core.settings.full:
@@ -63,7 +64,11 @@ def _sites(torch: Any) -> None:
 
 
 def _optimizer_made(original: Any, args: Any, kwargs: Any, result: Any, elapsed_ns: int) -> None:
+    from .steps import steps
+
     optimizer_facts.made(args[0])
+    if steps.index:
+        count("optimizers_made")
     if core.settings.full:
         optimizer_facts.noted(args[0])
 
@@ -85,6 +90,10 @@ def _clipped(original: Any, args: Any, kwargs: Any, result: Any, elapsed_ns: int
         sites.record(
             "clip_grad", "torch.nn.utils.clip_grad_norm_", original, args, kwargs, elapsed_ns=elapsed_ns
         )
+
+
+def _gradients(original: Any, args: Any, kwargs: Any) -> None:
+    count("gradient_calls")
 
 
 def _empty_cache(original: Any, args: Any, kwargs: Any) -> None:

@@ -24,6 +24,7 @@ _MOST_LENGTHS = 512
 _ENOUGH_LENGTHS = 128  # examples of packed rows
 _ENOUGH_ROWS = 64  # rows whose labels are looked at
 _OWN = ("sampled", "waiting", "reported", "gap_rows")  # of a loader's record: not for the file
+_DIGESTS = 3  # batches that are told apart by their values
 _PICKLE_BYTES = 64 << 20
 _SETTLED_ORDERS = ("builtins", "torch")  # packages whose samplers give one order however often they are asked
 _PICKLE_S = 0.5
@@ -83,6 +84,8 @@ def _next(torch: Any, base: Any) -> None:
         described = batches.describe(batch, torch, *models.padding(), lengths=lengths, side=side)
         if described is not None:
             described.source = loader
+            if core.settings.full and (known is None or len(known["digests"]) < _DIGESTS):
+                described.digest = batches.digest(batch, torch)
         call_parity("batch", batch)
         steps.loaded(described, wait_ns, evaluation=False)
         if loader is not None:
@@ -105,6 +108,8 @@ def _note(torch: Any, loader: Any, batch: batches.Batch | None) -> None:
     if record is None:
         record = _records[loader] = _describe(torch, loader, len(_records))
         core.emit("loader", {k: v for k, v in record.items() if k not in _OWN})
+    if batch is not None and batch.digest and len(record["digests"]) < _DIGESTS:
+        record["digests"].append(batch.digest)
     if batch is not None and batch.label_gaps is not None and record["gap_rows"] < _ENOUGH_ROWS:
         rows = int(batch.label_gaps.numel())
         record["gap_rows"] += rows
@@ -125,7 +130,7 @@ def report() -> None:
     for record in list(_records.values()):
         record["example_lengths"] += [n for batch in record["waiting"] for n in batch.lengths]
         record["waiting"] = []
-        state = (len(record["example_lengths"]), record["padding_side"])
+        state = (len(record["example_lengths"]), record["padding_side"], len(record["digests"]))
         if record["reported"] != state:
             record["reported"] = state
             core.emit("loader", {k: v for k, v in record.items() if k not in _OWN})
@@ -154,6 +159,7 @@ def _describe(torch: Any, loader: Any, number: int) -> dict[str, Any]:
         "order_at_once": _draws_at_once(sampler if batch_sampler is None else batch_sampler),
         "collate": getattr(collate, "__qualname__", type(collate).__name__),
         "padding_side": None,
+        "digests": [],
         "example_lengths": [],
         "sampled": 0,
         "gap_rows": 0,

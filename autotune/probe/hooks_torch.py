@@ -64,9 +64,9 @@ def install(torch: ModuleType) -> None:
     finder.when_imported("triton.compiler.compiler", compile_watch.install_triton)
     finder.when_imported("triton.runtime.autotuner", compile_watch.install_autotuner)
     if core.settings.full:
-        from . import double_precision, hook_fetching, hook_models, hook_reads, recipe
+        from . import costly_lines, hook_fetching, hook_models, hook_reads, recipe
 
-        double_precision.install(torch)
+        costly_lines.install(torch)
         hook_fetching.install(torch)
         hook_reads.install(torch)
         recipe.install(torch)
@@ -92,10 +92,13 @@ def _make_parity() -> None:
 
 def _backward(torch: Any) -> None:
     @hook
-    def begins(tensors: Any) -> None:
+    def begins(tensors: Any, args: Any, kwargs: Any) -> None:
+        """`args`: what follows the tensors; the third one is create_graph."""
         stop.check()
         if not steps.backward_begins():
             return
+        if kwargs.get("create_graph", args[2] if len(args) > 2 else False):
+            hook_calls.count("backwards_with_graph")
         _first_backward(torch)
         models.training_in_mode()
         evaluation.over()
@@ -124,7 +127,7 @@ def _backward(torch: Any) -> None:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if compiling():
             return original_method(self, *args, **kwargs)
-        begins((self,))
+        begins((self,), args, kwargs)
         completed = False
         try:
             result = original_method(self, *args, **kwargs)
@@ -137,7 +140,7 @@ def _backward(torch: Any) -> None:
     def function(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         if compiling():
             return original_function(tensors, *args, **kwargs)
-        begins(tuple(tensors) if isinstance(tensors, (tuple, list)) else (tensors,))
+        begins(tuple(tensors) if isinstance(tensors, (tuple, list)) else (tensors,), args, kwargs)
         completed = False
         try:
             result = original_function(tensors, *args, **kwargs)

@@ -16,7 +16,7 @@ from time import perf_counter_ns, thread_time_ns
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from . import frames, growth, loops, places
+from . import frames, growth, loops, models, places
 from .core import core
 
 _EVERY_S = 0.007
@@ -52,6 +52,7 @@ _depth: dict[CodeType, int] = {}  # how far out that function was, at most
 _all: Counter[CodeType] = Counter()  # all samples with that function on the stack
 _calls: Counter[_Call] = Counter()
 _within: Counter[tuple[_Call, tuple[places.Place, ...]]] = Counter()  # in a loop, what is around
+_own: Counter[places.Place] = Counter()  # at a line itself: in functions without a Python frame
 _loading: Counter[places.Place] = Counter()  # samples inside a loader of this process
 _apart: dict[str, bool] = {}  # by module
 _ends: dict[CodeType, int] = {}  # functions on the stack at the end of a step, and their lines
@@ -139,6 +140,7 @@ def _take(leaf: FrameType, weight_ns: int) -> None:
     plain = True  # from the innermost frame to here nothing of a training library
     looping = loading = below = False
     inner: FrameType | None = None
+    innermost: FrameType | None = None
     called: tuple[CodeType, int, str] | None = None
     first_user: places.Place | None = None
     chain: list[places.Place] = []
@@ -150,6 +152,7 @@ def _take(leaf: FrameType, weight_ns: int) -> None:
         if frames.is_observer(code.co_filename):  # a wrapper around what the job calls
             frame = frame.f_back
             continue
+        innermost = innermost or frame
         if frames.is_user(code.co_filename):
             place = (code, frame.f_lineno)
             if first_user is None:
@@ -174,8 +177,7 @@ def _take(leaf: FrameType, weight_ns: int) -> None:
         if first_user is not None and below:
             _loading[first_user] += weight_ns
         return
-    if first_user is not None:
-        growth.looked(first_user, weight_ns)
+    apart = first_user is not None and growth.outside(first_user, weight_ns)
     if looping and called is not None:
         _within[called, tuple(dict(chain).items())] += weight_ns
     if looping:
@@ -184,6 +186,8 @@ def _take(leaf: FrameType, weight_ns: int) -> None:
             _depth[place[0]] = max(out, _depth.get(place[0], 0))
     elif called is not None:
         _calls[called] += weight_ns
+    elif apart and first_user is not None and innermost is not None and innermost.f_code is first_user[0]:
+        _own[first_user] += weight_ns
 
 
 def _name(frame: FrameType) -> str:
@@ -231,6 +235,13 @@ def _found() -> dict[str, Any]:
         callers = [(n, c, at) for (c, at, called), n in _calls.items() if called == name]
         number, code, line = max(callers, key=lambda item: item[0])
         places.tell("host_call", (code, line), name, _calls_of(number))
+    found["own_frac"] = 0.0
+    if _own:
+        (code, line), count = _own.most_common(1)[0]
+        found["own_frac"] = round(count / _whole_ns, 4)
+        found["own_function"] = getattr(code, "co_qualname", code.co_name)
+        places.tell("host_line", (code, line), code.co_name, _calls_of(count))
+    _hooks(found)
     if _loading:
         (code, line), count = _loading.most_common(1)[0]
         found["loading_frac"] = round(sum(_loading.values()) / _whole_ns, 4)
@@ -238,6 +249,28 @@ def _found() -> dict[str, Any]:
         found["loading_function"] = name.split(".<locals>.<", 1)[0]  # a comprehension is its function's
         places.tell("host_loading", (code, line), code.co_name, _calls_of(count))
     return found
+
+
+def _hooks(found: dict[str, Any]) -> None:
+    """Forward hooks of the user's on the model: how many modules have one, and the time in them."""
+    model = models.root()
+    hooked: Counter[CodeType] = Counter()
+    modules = 0
+    for module in model.modules() if model is not None else ():
+        functions = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+        codes = {
+            code
+            for function in functions
+            if isinstance(code := getattr(function, "__code__", None), CodeType)
+            and frames.is_user(code.co_filename)
+        }
+        hooked.update(codes)
+        modules += bool(codes)
+    found["hooked_modules"] = modules
+    found["hooks_frac"] = round(sum(_all[code] for code in hooked) / _whole_ns, 4)
+    if hooked:
+        code = max(hooked, key=lambda known: _all[known])
+        places.tell("forward_hook", (code, code.co_firstlineno), code.co_name, hooked[code])
 
 
 def _calls_of(spent_ns: int) -> int:

@@ -29,10 +29,20 @@ def collect(root: Any) -> dict[str, Any]:
         elif old:
             found = _fsdp1(old)
         elif ddp:
-            found = {"kind": "ddp", "units": len(ddp), "mesh": [_world()]}
+            found = {"kind": "ddp", "units": len(ddp), "mesh": [_world()], **_broadcast(ddp)}
     if _steps:
         found["gradient_syncs_per_step"] = round(_syncs / _steps, 3)
     return found
+
+
+def _broadcast(wrappers: list[Any]) -> dict[str, Any]:
+    """What DDP sends from rank 0 in every forward, beside the gradients of a backward."""
+    buffers = gradients = 0
+    for wrapper in wrappers:
+        if getattr(wrapper, "broadcast_buffers", False):
+            buffers += sum(b.numel() * b.element_size() for b in getattr(wrapper, "modules_buffers", ()))
+        gradients += sum(p.numel() * p.element_size() for p in wrapper.parameters() if p.requires_grad)
+    return {"broadcast_bytes": buffers, "gradient_bytes": gradients}
 
 
 def _world() -> int:

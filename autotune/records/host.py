@@ -16,6 +16,10 @@ class HostSamples(Record):
     loop_function: str | None = None
     call_frac: float | None = None  # in the library function, not a training library's, that takes most
     call_name: str | None = None
+    own_frac: float | None = None  # at one line of the user's itself, outside model, backward and optimizer
+    own_function: str | None = None
+    hooks_frac: float | None = None  # in forward hooks of the user's
+    hooked_modules: int | None = None
     loading_frac: float | None = None  # in user code below a loader of this process
     loading_function: str | None = None
 

@@ -86,6 +86,7 @@ class ModelRecord(Record):
     unused_gradient_modules: list[str] = Field(default_factory=list)
     unused_gradients_beside: bool | None = None  # all of them in modules beside the trained model
     needless_backward_frac: float | None = None  # nodes of the graph that lead to such parameters only
+    penalised_frac: float | None = None  # of the trained values, those that go into the loss by themselves
     local_parameter_bytes: int | None = None
     layers: int | None = None
     layer_types: dict[str, int] = Field(default_factory=dict)
@@ -156,6 +157,7 @@ class LoaderRecord(Record):
     batches: int | None = None
     sampler: str | None = None
     order_at_once: bool | None = None
+    digests: list[str] = Field(default_factory=list)  # of the values of the first batches
     drawn_anew: bool | None = None  # an example seems to differ each time that it is read
     collate: str | None = None
     padding_side: Literal["right", "left", "none"] | None = None
@@ -182,6 +184,8 @@ class ShardingRecord(Record):
     reshard_after_forward: bool | None = None
     mesh: list[int] = Field(default_factory=list)
     gradient_syncs_per_step: float | None = None
+    broadcast_bytes: int | None = None  # buffers that DDP sends in every forward
+    gradient_bytes: int | None = None  # of what DDP reduces
 
 
 class ProcessGroupRecord(Record):

@@ -34,6 +34,9 @@ SiteKind = Literal[
     # places that take time, seen from beside; their span is not known
     "host_loop",  # a Python loop of the user's
     "host_call",  # a library function that the user's code calls in the step
+    "host_line",  # a line of the user's that calls functions without a Python frame
+    "one_hot",  # a call of torch.nn.functional.one_hot
+    "forward_hook",  # a function of the user's that modules of the model call in every forward
     "host_loading",  # user code below a loader without workers
     "unused_forward",  # a call of the model whose graph nothing used
     "uncached_forward",  # a call of the model that computes a known prefix again

@@ -168,6 +168,10 @@ class FlopFacts(Record):
     peak_frac: float | None = Field(description="busy_tflops against the peak of the main GEMM data type")
     main_dtype: str | None
     fp64_ms: float | None = Field(default=None, description="Time of the counted ops whose inputs are fp64")
+    one_hot_ms: float | None = Field(
+        default=None, description="Time of products over the classes of a one-hot matrix; None without one"
+    )
+    one_hot_classes: int | None = None
     uncounted_ops: list[str] = Field(description="Ops with matrix work whose shapes do not allow a count")
     rows: list[FlopRow]
 

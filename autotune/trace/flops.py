@@ -114,7 +114,8 @@ def flop_facts(context: Context, peaks: dict[str, float | None], busy_ms: float 
         return None
     work: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     by_dtype: dict[str, float] = defaultdict(float)
-    double_ns = 0.0
+    double_ns = one_hot_ns = 0.0
+    classes = _one_hot_classes(context)
     uncounted = {names[number] for number in np.unique(host.name[skipped])}
     keys = host.name[rows].astype(np.int64) * (len(context.trace.shapes) + 1) + host.shape[rows]
     unique, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
@@ -134,9 +135,29 @@ def flop_facts(context: Context, peaks: dict[str, float | None], busy_ms: float 
         dtype = item.dtype(1 if name in _BIASED else 0)
         by_dtype[dtype or "unknown"] += flop * count
         double_ns += time if dtype == "fp64" else 0.0
+        if classes and name in MATMULS:
+            one_hot_ns += time if classes in (item.shape(1 if name in _BIASED else 0) or []) else 0.0
     if not work:
         return None
-    return _facts(context, work, by_dtype, double_ns, sorted(uncounted), peaks, busy_ms)
+    found = _facts(context, work, by_dtype, sorted(uncounted), peaks, busy_ms)
+    told: dict[str, float | int | None] = {"fp64_ms": double_ns / 1e6}
+    if classes:
+        told |= {"one_hot_ms": one_hot_ns / 1e6, "one_hot_classes": classes}
+    return found.model_copy(update=told)
+
+
+def _one_hot_classes(context: Context) -> int | None:
+    """Classes of the largest one-hot matrix that is made; None without one."""
+    host = context.trace.host
+    rows = np.flatnonzero(
+        context.host_named(lambda text: text == "aten::one_hot", Host.OP) & (host.shape >= 0)
+    )
+    found = []
+    for number in np.unique(host.shape[rows]).tolist():
+        value = str(decode_inputs(context.trace.shapes[number]).value(1) or "")
+        if value.isdigit():
+            found.append(int(value))
+    return max(found, default=None)
 
 
 def op_times(context: Context, counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
@@ -155,7 +176,6 @@ def _facts(
     context: Context,
     work: dict[str, list[float]],
     by_dtype: dict[str, float],
-    double_ns: float,
     uncounted: list[str],
     peaks: dict[str, float | None],
     busy_ms: float | None,
@@ -182,7 +202,6 @@ def _facts(
         busy_tflops=busy,
         peak_frac=busy / peak if busy is not None and peak else None,
         main_dtype=main if main != "unknown" else None,
-        fp64_ms=double_ns / 1e6,
         uncounted_ops=uncounted,
         rows=rows,
     )

@@ -57,7 +57,19 @@ def quantile(all_values):
     return values.sort().values[len(values) // 2].item()
 
 
+def draw():
+    return np.random.permutation(300_000)[:16]
+
+
+def norms(module, inputs, output):
+    for _ in range(20):
+        module.last = output.detach().norm().item()
+
+
 net = Net()
+if "hooks" in words:
+    for layer in net.encoder:
+        layer.register_forward_hook(norms)
 if "double" in words:
     net.double()
 optimizer = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=1e-3)
@@ -66,13 +78,19 @@ meter = Meter()
 values, running = [], 0
 for _ in range(EPOCHS):
     for x, y in loader:
+        if "draw" in words:
+            draw()
+        if "remade" in words:
+            optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
         logits = net(x)
         loss = functional.cross_entropy(logits, y)
-        loss.backward()
+        if "penalty" in words:
+            loss = loss + 1e-5 * sum(p.norm() ** 2 for p in net.parameters())
+        loss.backward(create_graph="second" in words)
         optimizer.step()
         optimizer.zero_grad()
         if "collected" in words or "metric" in words:
-            values.append(logits.detach().repeat(1, 300).flatten())
+            values.append(logits.detach().repeat(1, 800).flatten())
         if "metric" in words:
             quantile(values)
         if "losses" in words:

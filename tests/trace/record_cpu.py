@@ -26,14 +26,17 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self, recompute: bool) -> None:
+    def __init__(self, recompute: bool, one_hot: bool = False) -> None:
         super().__init__()
+        self.one_hot = one_hot
         self.embed, self.head = nn.Embedding(64, 32), nn.Linear(32, 64)
         self.blocks = nn.ModuleList(Block() for _ in range(3))
         self.recompute = recompute
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.embed(tokens)
+        if self.one_hot:
+            x = nn.functional.one_hot(tokens, 64).float() @ self.embed.weight
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False) if self.recompute else block(x)
         return self.head(x)
@@ -42,10 +45,11 @@ class Model(nn.Module):
 def record(
     file: Path, *, recompute: bool = False, accumulate: int = 1, steps: int = 3, marks: bool = True,
     stacks: bool = False, fused: bool = False, optimizer: str = "AdamW", double: bool = False,
+    one_hot: bool = False,
 ) -> object:  # fmt: skip
     """Write one trace; returns the profiler."""
     torch.manual_seed(0)
-    model = Model(recompute).double() if double else Model(recompute)
+    model = Model(recompute, one_hot).double() if double else Model(recompute, one_hot)
     options = {"fused": True} if fused else {"foreach": False}
     update = getattr(torch.optim, optimizer)(model.parameters(), lr=1e-3, **options)
     data = torch.utils.data.DataLoader(torch.randint(0, 64, (256, 16)), batch_size=4)
@@ -89,6 +93,7 @@ def main(folder: Path) -> None:
     record(folder / "stacks.json", stacks=True, steps=2)
     record(folder / "fused.json", fused=True, marks=False, steps=1)
     record(folder / "double.json", double=True, marks=False, steps=1)
+    record(folder / "one_hot.json", one_hot=True, marks=False, steps=1)
 
 
 if __name__ == "__main__":

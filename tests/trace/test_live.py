@@ -48,6 +48,13 @@ def test_time_of_products_in_fp64(folder: Path) -> None:
     assert single is not None and single.fp64_ms == 0.0
 
 
+def test_time_of_products_with_a_one_hot_matrix(folder: Path) -> None:
+    found, without = rank(folder, "one_hot.json").flops, rank(folder, "marked.json").flops
+    assert found is not None and found.one_hot_classes == 64
+    assert found.one_hot_ms is not None and 0 < found.one_hot_ms < found.counted_ms
+    assert without is not None and without.one_hot_ms is without.one_hot_classes is None
+
+
 def test_matmul_work_is_counted_exactly(folder: Path) -> None:
     item = rank(folder, "marked.json")
     assert item.flops is not None

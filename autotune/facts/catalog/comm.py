@@ -152,4 +152,12 @@ FACTS = (
         decided_by="record a trace with record_shapes on torch 2.6 or newer",
     ),
     Fact("comm.replicated", "bool", "", "Sharded inside groups and replicated between them", "probe"),
+    Fact("comm.same_batches", "bool", "", "All ranks were given the same first batches", "probe"),
+    Fact(
+        "comm.broadcast_ratio",
+        "float",
+        "ratio",
+        "Bytes of buffers that DDP sends in every forward over the bytes of its gradients",
+        "probe",
+    ),
 )

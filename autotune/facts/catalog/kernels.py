@@ -168,4 +168,20 @@ FACTS = (
         "trace",
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
     ),
+    Fact(
+        "kernels.one_hot_frac",
+        "float",
+        "frac",
+        "Share of the GPU's busy time (of the step on a CPU) in products over a one-hot matrix's classes",
+        "trace",
+        decided_by="give a trace with shapes recorded (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
+        "kernels.one_hot_classes",
+        "int",
+        "count",
+        "Classes of the largest one-hot matrix of the step",
+        "trace",
+        decided_by="give a trace with shapes recorded (analyze records one; --trace reads a saved one)",
+    ),
 )

@@ -53,6 +53,13 @@ FACTS = (
         "probe",
     ),
     Fact(
+        "model.penalised_frac",
+        "float",
+        "frac",
+        "Share of the trained values that go into the loss by themselves (norm, power, sum) beside the model",
+        "probe",
+    ),
+    Fact(
         "model.unused_gradients_beside",
         "bool",
         "",

@@ -64,5 +64,22 @@ FACTS = (
         "Share of the updated values in rows of large tables that got no gradient in the step",
         "probe",
     ),
+    Fact(
+        "optimizer.made_per_step", "float", "count", "Optimizers created per step, after the first", "probe"
+    ),
+    Fact(
+        "optimizer.graph_of_gradients_per_step",
+        "float",
+        "count",
+        "Backwards per step that record a graph of the gradients (create_graph)",
+        "probe",
+    ),
+    Fact(
+        "optimizer.gradient_calls_per_step",
+        "float",
+        "count",
+        "Calls of torch.autograd.grad per step",
+        "probe",
+    ),
     Fact("optimizer.clip_foreach", "bool", "", "Gradient clipping works on all tensors at once", "probe"),
 )

@@ -14,6 +14,13 @@ def host_facts(sheet: SheetBuilder, observation: Observation) -> None:
     if lead.counters and lead.steps:
         starts = lead.counters.get("worker_starts", 0.0) / len(lead.steps)
         sheet.put("data.worker_starts_per_step", starts, "probe, DataLoader", f"rank {lead.rank}")
+        for fact, counter in (
+            ("optimizer.made_per_step", "optimizers_made"),
+            ("optimizer.graph_of_gradients_per_step", "backwards_with_graph"),
+            ("optimizer.gradient_calls_per_step", "gradient_calls"),
+        ):
+            calls_made = lead.counters.get(counter, 0.0) / len(lead.steps)
+            sheet.put(fact, calls_made, "probe, calls", f"{len(lead.steps)} steps, rank {lead.rank}")
     found = lead.host_samples
     if found is not None:
         source, basis = "probe, stack of the training thread", f"{found.samples} looks, rank {lead.rank}"
@@ -21,9 +28,13 @@ def host_facts(sheet: SheetBuilder, observation: Observation) -> None:
         few = f"only {found.samples} looks" if found.samples < _FEWEST_SAMPLES else ""
         sheet.put("host.loop_frac", found.loop_frac, source, basis, why=few)
         sheet.put("host.call_frac", found.call_frac, source, basis, why=few)
+        sheet.put("host.own_frac", found.own_frac, source, basis, why=few)
+        sheet.put("host.hooks_frac", found.hooks_frac, source, basis, why=few)
+        sheet.put("host.hooked_modules", found.hooked_modules, source, basis, why=few)
         for name, value in (
             ("host.loop_function", found.loop_function),
             ("host.call_name", found.call_name),
+            ("host.own_function", found.own_function),
             ("host.loading_function", found.loading_function),
         ):
             if value is not None:

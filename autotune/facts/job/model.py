@@ -70,6 +70,7 @@ def _unused_gradients(sheet: SheetBuilder, model: ModelRecord) -> None:
     sheet.put("model.needless_backward_frac", model.needless_backward_frac, source, basis)
     sheet.put("model.unused_gradient_modules", list(model.unused_gradient_modules), source, basis)
     sheet.put("model.unused_gradients_beside", model.unused_gradients_beside, source, basis)
+    sheet.put("model.penalised_frac", model.penalised_frac, source, basis)
 
 
 def _layer_counts(model: ModelRecord) -> tuple[int | None, int | None, int | None]:

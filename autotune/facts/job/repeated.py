@@ -79,6 +79,10 @@ def _trend(sheet: SheetBuilder, observation: Observation, lead: RankObservation)
         points.append((float(step.index), value))
         sizes.append((float(step.index), float(step.tokens or 0)))
     step_ms = sheet.number("run.step_ms")
+    own = [s.outside_ms / s.duration_ms for s in lead.steps if s.outside_ms is not None and s.duration_ms]
+    if own:
+        how = f"{len(own)} steps, rank {lead.rank}"
+        sheet.put("host.outside_frac", min(1.0, median(own)), "probe, step times", how)
     what = "the step" if on_gpu else "the loop's own code"
     source, basis = "probe, step times", f"{what} over {len(points)} steps, rank {lead.rank}"
     if len(points) < _FEWEST or not step_ms:

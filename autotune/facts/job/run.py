@@ -121,6 +121,10 @@ def sharding_facts(sheet: SheetBuilder, observation: Observation) -> None:
     kind = lead.sharding.kind if lead.sharding else "none"
     source = "probe, wrapping calls"
     sheet.put("comm.kind", kind, source)
+    _same_batches(sheet, observation)
+    if lead.sharding is not None and lead.sharding.broadcast_bytes is not None:
+        sent = lead.sharding.broadcast_bytes / max(1, lead.sharding.gradient_bytes or 0)
+        sheet.put("comm.broadcast_ratio", sent, source, "buffers of the wrapped model against its gradients")
     _process_groups(sheet, observation)
     if lead.sharding is not None and lead.sharding.mesh:
         sheet.put("comm.mesh", [str(size) for size in lead.sharding.mesh], source)
@@ -145,6 +149,16 @@ def sharding_facts(sheet: SheetBuilder, observation: Observation) -> None:
     sheet.put(
         "comm.syncs_per_optimizer_step", lead.sharding.gradient_syncs_per_step, "probe, gradient reductions"
     )
+
+
+def _same_batches(sheet: SheetBuilder, observation: Observation) -> None:
+    """Whether all ranks were given the same values in their first batches."""
+    first = [tuple(rank.loaders[0].digests) for rank in observation.ranks if rank.loaders]
+    if len(first) < 2 or len(first) < len(observation.ranks) or not all(first):
+        return
+    count = min(len(digests) for digests in first)
+    same = len({digests[:count] for digests in first}) == 1
+    sheet.put("comm.same_batches", same, "probe, batches", f"first {count} batches of {len(first)} ranks")
 
 
 def _process_groups(sheet: SheetBuilder, observation: Observation) -> None:

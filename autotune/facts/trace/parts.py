@@ -110,12 +110,27 @@ def precision_facts(sheet: SheetBuilder, lead: RankTrace, basis: str) -> None:
     named = {
         row.dtype: row.total_ms for row in lead.gemm if row.dtype in ("fp32", "tf32", "bf16", "fp16", "fp8")
     }
+    _one_hot(sheet, lead, basis)
     if lead.gpu is None:
         _double_on_cpu(sheet, lead, basis)
     if lead.gpu is None or not total or not named:
         return
     sheet.put("precision.gemm_dtype", max(named, key=lambda dtype: named[dtype]), "trace", basis)
     sheet.put("precision.fp32_gemm_frac", named.get("fp32", 0.0) / total, "trace", basis)
+
+
+def _one_hot(sheet: SheetBuilder, lead: RankTrace, basis: str) -> None:
+    """Products with a one-hot matrix, against the GPU's busy time or the profiled step on a CPU."""
+    work = lead.flops
+    whole_ms = lead.gpu.busy_ms if lead.gpu is not None else lead.cpu.span_ms
+    if work is None or not whole_ms:
+        return
+    share = min(1.0, (work.one_hot_ms or 0.0) / whole_ms)
+    sheet.put("kernels.one_hot_frac", share, "trace, shapes of products", basis)
+    if work.one_hot_classes is not None:
+        sheet.put("kernels.one_hot_classes", work.one_hot_classes, "trace, aten::one_hot", basis)
+    else:
+        sheet.not_applicable("kernels.one_hot_classes", "no one-hot matrix is made")
 
 
 def _double_on_cpu(sheet: SheetBuilder, lead: RankTrace, basis: str) -> None:

@@ -1,6 +1,6 @@
-"""Where float64 comes into training: a switch in the user's code, or arguments of the model.
+"""Where float64 and one-hot matrices come into training: the lines of the user's code.
 
-Only the places are told; how much computes in float64 is read from the trace.
+Only the places are told; how much time they cost is read from the trace.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ def install(torch: Any) -> None:
     observe(torch, "set_default_dtype", before=_default)
     observe(torch.nn.Module, "double", before=_doubled)
     observe(torch.nn.Module, "to", before=_moved)
+    observe(torch.nn.functional, "one_hot", before=_one_hot)
 
 
 def _default(original: Any, args: Any, kwargs: Any) -> None:
@@ -32,6 +33,10 @@ def _doubled(original: Any, args: Any, kwargs: Any) -> None:
 def _moved(original: Any, args: Any, kwargs: Any) -> None:
     if _is_double((*args[1:], *kwargs.values())):
         _tell("torch.nn.Module.to", sys._getframe(1))
+
+
+def _one_hot(original: Any, args: Any, kwargs: Any) -> None:
+    _tell("torch.nn.functional.one_hot", sys._getframe(1), "one_hot")
 
 
 def _is_double(values: Any) -> bool:
@@ -52,8 +57,10 @@ def called_with(torch: Any, named: dict[str, Any], frame: Any) -> list[str]:
     return found
 
 
-def _tell(callee: str, frame: Any) -> None:
+def _tell(callee: str, frame: Any, kind: str = "double_precision") -> None:
+    if callee in _told:
+        return
     place = places.of(frame)
-    if place is not None and callee not in _told:
+    if place is not None:
         _told.add(callee)
-        places.tell("double_precision", place, callee, 1)
+        places.tell(kind, place, callee, 1)
