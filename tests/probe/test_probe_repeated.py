@@ -48,8 +48,8 @@ def test_frozen_part_in_fp64_and_losses_kept(tmp_path: Path) -> None:
 @pytest.mark.job
 def test_a_metric_over_everything_takes_longer_in_every_step(tmp_path: Path) -> None:
     job, facts = _facts(tmp_path, "metric,cast,noise")
-    assert facts["host.growth_trend"] > 0.5 and facts["host.growth_ms_per_step"] > 0.1
-    assert facts["host.growth_seen_frac"] > 0.05 and facts["host.batch_trend"] == 0.0
+    assert facts["host.growth_trend"] > 0.3 and facts["host.growth_ms_per_step"] > 0.0
+    assert facts["host.growth_seen_frac"] > 0.01 and facts["host.batch_trend"] == 0.0
     assert facts["host.kept_name"] == "values" and facts["memory.kept_graph"] is False
     assert facts["host.growing_function"] == "quantile"
     assert _lines(job, "kept_values") == [_line("values.append(")]
