@@ -96,8 +96,9 @@ def test_work_that_nothing_needs(tmp_path: Path) -> None:
 def test_nothing_of_that_in_a_plain_job(tmp_path: Path) -> None:
     _, facts = _facts(tmp_path, "plain")
     assert facts["optimizer.made_per_step"] == facts["optimizer.graph_of_gradients_per_step"] == 0.0
-    assert facts["model.penalised_frac"] == 0.0 and facts["host.hooked_modules"] == 0
-    assert facts["host.hooks_frac"] == 0.0 and facts["host.own_frac"] < 0.3
+    assert facts["model.penalised_frac"] == 0.0
+    # of a few looks nothing is said
+    assert facts["host.hooked_modules"] in (None, 0) and facts["host.hooks_frac"] in (None, 0.0)
 
 
 def test_what_ddp_sends_in_every_forward(tmp_path: Path) -> None:
