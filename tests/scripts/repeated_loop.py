@@ -58,11 +58,11 @@ def quantile(all_values):
 
 
 def draw():
-    return np.random.permutation(300_000)[:16]
+    return np.random.permutation(1_000_000)[:16]
 
 
 def norms(module, inputs, output):
-    for _ in range(20):
+    for _ in range(60):
         module.last = output.detach().norm().item()
 
 
