@@ -56,6 +56,13 @@ def plan_of(run: Path, choice: Choice) -> Plan:
     from autotune.apply.plan import build_plan
     from autotune.records.findings import Diagnosis
 
+    if not (run / "diagnosis.json").exists():
+        raise InputError(
+            "this run has no diagnosis: its job failed, or the run was interrupted",
+            where=run.name,
+            hint="the job's output lies in the run's launches; analyze it again when it works",
+            code="record-missing",
+        )
     plan = build_plan(read_record(run / "diagnosis.json", Diagnosis), observation_of(run), choice=choice)
     write_record(run / "plan.json", plan)
     return plan

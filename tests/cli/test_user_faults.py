@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from autotune.apply.plan import Choice
 from autotune.errors import InputError
+from autotune.optimize.patched import plan_of
 from autotune.store import find_run
 
 STEPS = """
@@ -100,6 +102,8 @@ def test_the_latest_run_is_the_latest_with_a_diagnosis(tmp_path: Path) -> None:
     assert find_run(tmp_path, "failed").name == "at-20260102-000000-failed"
     with pytest.raises(InputError, match="no run"):
         find_run(tmp_path, "neither")
+    with pytest.raises(InputError, match="no diagnosis: its job failed"):
+        plan_of(tmp_path / "at-20260102-000000-failed", Choice())
 
 
 @pytest.mark.job
