@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.common import current_screen, fails_on, output_options, price_option, runs_dir_option
+from autotune.cli.common import (
+    chosen_run,
+    current_screen,
+    fails_on,
+    output_options,
+    price_option,
+    runs_dir_option,
+)
 from autotune.cli.jobs import (
     job_options,
     require_command,
@@ -93,9 +100,8 @@ def command(
     rules = rule_sources(rule_dirs, disable)
     if from_run is not None:
         from autotune.analyze.diagnose import diagnose_again
-        from autotune.store import find_run
 
-        found = diagnose_again(find_run(runs_dir, from_run), rules)
+        found = diagnose_again(chosen_run(runs_dir, from_run), rules)
         return _answer(screen, found, fail_on, price_per_gpu_hour)
     if from_trace:
         found = _from_traces(runs_dir, command_line, rules, screen)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli.choices import choice_of, choice_options
-from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.common import chosen_run, current_screen, output_options, runs_dir_option
 from autotune.cli.complete import run_names
 from autotune.cli.kinds import PathValue
 from autotune.errors import AutotuneError, InputError
@@ -58,7 +58,6 @@ def command(
 
     After `optimize` these are the changes that were proven; after `analyze`, all that can be applied.
     """
-    from autotune.store import find_run
 
     _refuse_together(
         {
@@ -73,7 +72,7 @@ def command(
         raise InputError("--output has no effect without --template", code="usage")
     if settings and template is None:
         raise InputError("--set has no effect without --template", code="usage")
-    folder = find_run(runs_dir, run_name)
+    folder = chosen_run(runs_dir, run_name)
     if revert:
         _revert(folder)
     elif template is not None:

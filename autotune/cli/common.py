@@ -65,6 +65,18 @@ def price_option(function: F) -> F:
     )(function)
 
 
+def chosen_run(runs_dir: Path, name: str | None) -> Path:
+    """The run that was named. The latest one is told by name, so that nobody takes it for another."""
+    from autotune.store import find_run, list_runs
+
+    folder = find_run(runs_dir, name)
+    if name is None or name == "latest":
+        newest = max((run.name for run in list_runs(runs_dir)), default=folder.name)
+        passed_over = f"the newest run, {newest}, came to no diagnosis; this is {folder.name}"
+        current_screen().note(passed_over if newest > folder.name else f"the latest run: {folder.name}")
+    return folder
+
+
 def fails_on(diagnosis: Diagnosis, severity: str | None) -> bool:
     """Some finding is as severe as --fail-on says, or worse."""
     if severity is None:

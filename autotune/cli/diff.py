@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.common import chosen_run, current_screen, output_options, runs_dir_option
 from autotune.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def summary_of(name: str, runs_dir: Path) -> TraceSummary:
     """The summary of a trace file, a folder of traces, or a run."""
     from autotune.data import data_dir
     from autotune.records.trace import TraceSummary
-    from autotune.store import find_run, read_record
+    from autotune.store import read_record
     from autotune.trace.summary import summarize
 
     path = Path(name)
@@ -51,7 +51,7 @@ def summary_of(name: str, runs_dir: Path) -> TraceSummary:
         return summarize(trace_files((name,)), tables_dir=data_dir("rules") / "_tables")
     if path.suffix in (".json", ".gz"):
         raise InputError("there is no such trace file", where=name, code="trace-missing")
-    folder = find_run(runs_dir, name)
+    folder = chosen_run(runs_dir, name)
     found = [folder / "trace_summary.json", folder / "launches" / "observe" / "trace_summary.json"]
     for candidate in found:
         if candidate.exists():

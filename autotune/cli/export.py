@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.common import chosen_run, current_screen, output_options, runs_dir_option
 from autotune.cli.kinds import PathValue
 
 
@@ -25,10 +25,9 @@ def command(run_name: str | None, redact: bool, out: Path | None, runs_dir: Path
     has no paths, no arguments, no output of the job and none of its code either.
     """
     from autotune.report.archive import pack
-    from autotune.store import find_run
 
     screen = current_screen()
-    run = find_run(runs_dir, run_name)
+    run = chosen_run(runs_dir, run_name)
     target = out or Path(f"{run.name}{'-redacted' if redact else ''}.tar.gz")
     files = pack(run, target, redact=redact)
     if screen.as_json:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.common import chosen_run, current_screen, output_options, runs_dir_option
 
 
 @click.command("facts", epilog="Example: autotune facts padding")
@@ -31,9 +31,9 @@ def command(pattern: str | None, run_name: str | None, runs_dir: Path) -> None:
     sheet = None
     if run_name:
         from autotune.records.facts import FactSheet
-        from autotune.store import find_run, read_record
+        from autotune.store import read_record
 
-        sheet = read_record(find_run(runs_dir, run_name) / "facts.json", FactSheet)
+        sheet = read_record(chosen_run(runs_dir, run_name) / "facts.json", FactSheet)
     if screen.as_json:
         rows = [
             FactRow(

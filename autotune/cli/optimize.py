@@ -8,7 +8,7 @@ import click
 
 from autotune.cli.analyze import observe_and_diagnose
 from autotune.cli.choices import choice_of, choice_options, refuse_pairs
-from autotune.cli.common import current_screen, output_options, price_option, runs_dir_option
+from autotune.cli.common import chosen_run, current_screen, output_options, price_option, runs_dir_option
 from autotune.cli.jobs import job_options, require_command, rule_sources, set_fault, set_state
 from autotune.cli.kinds import NumberValue
 from autotune.cli.launcher import launcher_of, launcher_options
@@ -86,7 +86,7 @@ def command(
     from autotune.report.terminal import render_diagnosis
     from autotune.run_state import this_process
     from autotune.sole_user import sole_user
-    from autotune.store import find_run, read_record
+    from autotune.store import read_record
     from autotune.verify.arm import VerifyOptions
 
     screen = current_screen()
@@ -102,7 +102,7 @@ def command(
     refuse_pairs(min_pairs, max_pairs)
     choice = choice_of(select, exclude, unsafe, run=None, rule_dirs=rule_dirs)
     if resume is not None:
-        folder = find_run(runs_dir, resume)
+        folder = chosen_run(runs_dir, resume)
         read_record(folder / "run.json", RunRecord)  # a folder that is no run is left alone
         held(sole_user(folder))
         found = diagnose_again(folder, rules)

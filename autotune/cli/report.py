@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from autotune.cli.common import current_screen, fails_on, output_options, price_option, runs_dir_option
+from autotune.cli.common import (
+    chosen_run,
+    current_screen,
+    fails_on,
+    output_options,
+    price_option,
+    runs_dir_option,
+)
 from autotune.cli.complete import run_names
 from autotune.cli.kinds import PathValue
-from autotune.console import Screen
 from autotune.errors import Exit, InputError
 from autotune.records.terms import SEVERITIES
 
@@ -92,15 +98,12 @@ def command(
     With a file or a tracking service the report goes there instead of the screen.
     """
     from autotune.report.sources import sources_of
-    from autotune.store import find_run
 
     screen = current_screen()
     if against is not None and html_file is None:
         raise InputError("--against has no effect without --html FILE", code="usage")
-    folder = find_run(runs_dir, run_name)
+    folder = chosen_run(runs_dir, run_name)
     sources = sources_of(folder)
-    if run_name is None or run_name == "latest":
-        _tell_passed_over(screen, runs_dir, folder)
     files = {"sarif": sarif, "markdown": markdown, "openmetrics": openmetrics, "junit": junit}
     wanted = {kind: path for kind, path in files.items() if path is not None}
     if [str(path) for path in wanted.values()].count("-") > (0 if screen.as_json else 1):
@@ -118,15 +121,6 @@ def command(
     else:
         _show(sources, run_name, full, price_per_gpu_hour)
     return int(Exit.FINDINGS if fails_on(sources.diagnosis, fail_on) else Exit.DONE)
-
-
-def _tell_passed_over(screen: Screen, runs_dir: Path, folder: Path) -> None:
-    """That a newer run came to no diagnosis, so that nobody takes this report for its."""
-    from autotune.store import list_runs
-
-    newest = list_runs(runs_dir)[-1]
-    if newest.name > folder.name:
-        screen.note(f"the newest run, {newest.name}, came to no diagnosis; this is {folder.name}")
 
 
 def _write(
@@ -167,11 +161,10 @@ def _write_html(folder: Path, target: Path, run_name: str | None, against: str |
     from autotune.cli.diff import summary_of
     from autotune.report.html.gather import Other, trace_file_of
     from autotune.report.html.write import write_html
-    from autotune.store import find_run
 
     other = None
     if against is not None:
-        file = Path(against) if Path(against).is_file() else trace_file_of(find_run(runs_dir, against))
+        file = Path(against) if Path(against).is_file() else trace_file_of(chosen_run(runs_dir, against))
         other = Other(summary_of(against, runs_dir), file)
     write_html(folder, target, named=run_name or "", against=other)
     return str(target)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.common import chosen_run, current_screen, output_options, runs_dir_option
 from autotune.cli.complete import rule_ids
 from autotune.cli.groups import SuggestingGroup
 from autotune.cli.kinds import PathValue
@@ -46,9 +46,9 @@ def _sheet(runs_dir: Path, run_name: str | None) -> FactSheet | None:
     if run_name is None:
         return None
     from autotune.records.facts import FactSheet
-    from autotune.store import find_run, read_record
+    from autotune.store import read_record
 
-    return read_record(find_run(runs_dir, run_name) / "facts.json", FactSheet)
+    return read_record(chosen_run(runs_dir, run_name) / "facts.json", FactSheet)
 
 
 @command.command("list", epilog="Example: autotune rules list --rules my_rules")

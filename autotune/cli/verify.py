@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli.choices import choice_of, choice_options, refuse_pairs
-from autotune.cli.common import current_screen, output_options, price_option, runs_dir_option
+from autotune.cli.common import chosen_run, current_screen, output_options, price_option, runs_dir_option
 from autotune.cli.complete import run_names
 from autotune.cli.kinds import NumberValue
 from autotune.cli.launcher import launcher_of, launcher_options
@@ -81,13 +81,13 @@ def command(
     )
     from autotune.records.run import RunRecord
     from autotune.sole_user import sole_user
-    from autotune.store import find_run, read_record
+    from autotune.store import read_record
     from autotune.verify.arm import VerifyOptions
     from autotune.verify.trial import run_comparison
 
     screen = current_screen()
     submit = launcher_of(launcher, slurm_options)
-    folder = find_run(runs_dir, run_name)
+    folder = chosen_run(runs_dir, run_name)
     record = read_record(folder / "run.json", RunRecord)
     click.get_current_context().with_resource(sole_user(folder))
     refuse_changed_files(observation_of(folder))
@@ -140,7 +140,7 @@ def _show_verdict(folder: Path, verdict: Verdict, price_per_gpu_hour: float | No
     from autotune.store import read_record
 
     screen = current_screen()
-    screen.answer(render_verdict(verdict))
+    screen.answer(render_verdict(verdict, folder.name))
     if (folder / "facts.json").is_file():
         facts = read_record(folder / "facts.json", FactSheet)
         for line in whole_job(verdict, facts, price_per_hour(facts, price_per_gpu_hour)):
@@ -151,7 +151,6 @@ def _recompute(runs_dir: Path, run_name: str | None) -> int:
     """Nothing is started: the same numbers, through the same judgement."""
     from autotune.errors import InputError
     from autotune.records.base import SCHEMA_VERSION
-    from autotune.store import find_run
     from autotune.verify.recheck import recheck, recheck_run
 
     screen = current_screen()
@@ -159,7 +158,7 @@ def _recompute(runs_dir: Path, run_name: str | None) -> int:
     if alone is not None and alone.is_file():
         folder, found = alone.resolve().parent, [recheck(alone.resolve())]
     else:
-        folder = find_run(runs_dir, run_name)
+        folder = chosen_run(runs_dir, run_name)
         found = recheck_run(folder)
     if not found:
         raise InputError(

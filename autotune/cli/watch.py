@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from autotune.cli.common import current_screen, output_options, runs_dir_option
+from autotune.cli.common import chosen_run, current_screen, output_options, runs_dir_option
 from autotune.cli.jobs import require_command, set_fault, set_state, start_run
 from autotune.console import Screen
 from autotune.errors import AutotuneError, Exit, JobFailedError, NotObservedError
@@ -39,10 +39,10 @@ def watch_to_the_end(
     from autotune.observe.outcome import failure_sentence, job_failed
     from autotune.observe.spec import LaunchSpec
     from autotune.records.observation import Observation
-    from autotune.store import find_run, read_record, write_record
+    from autotune.store import read_record, write_record
 
     if from_run is not None:
-        folder = find_run(runs_dir, from_run)
+        folder = chosen_run(runs_dir, from_run)
         observation = read_record(folder / "launches" / "watch" / "observation.json", Observation)
         _show(screen, watch_report(observation))
         return int(Exit.DONE)

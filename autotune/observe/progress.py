@@ -138,8 +138,8 @@ def waits_for(processes: list[Process], log_age_s: float) -> str:
     if compilers:
         return f"compiling ({', '.join(compilers[:3])})"
     if log_age_s < 5:
-        return "the job is printing; loading or compiling"
-    return "loading, downloading or compiling; a first step can take minutes"
+        return "the job is printing; no step yet"
+    return "downloading, reading or compiling; a first step can take minutes"
 
 
 def _count(folder: Path, pattern: str) -> int:

@@ -28,9 +28,9 @@ def whole_job(verdict: Verdict, facts: FactSheet, price_per_hour: float | None) 
     return lines
 
 
-def render_verdict(verdict: Verdict) -> str:
-    """The answer of verify, at most 80 columns."""
-    lines = wrap(verdict.sentence, 0)
+def render_verdict(verdict: Verdict, run: str = "") -> str:
+    """The answer of verify, at most 80 columns; `run` is the name of the run it is about."""
+    lines = wrap(f"{run}: {verdict.sentence}" if run else verdict.sentence, 2 if run else 0)
     if verdict.arms:
         lines += ["", f"{'arm':<24}{'ms/step':>12}{'useful tok/s':>15}{'peak GiB':>11}"]
         for arm in verdict.arms:
@@ -41,11 +41,15 @@ def render_verdict(verdict: Verdict) -> str:
             lines.append(f"{arm.name[:23]:<24}{step:>12}{rate:>15}{peak:>11}")
     for contrast in verdict.contrasts:
         pairs = ", ".join(f"{ratio:.3f}" for ratio in contrast.pair_ratios)
-        lines += wrap(f"{contrast.candidate} against {contrast.reference}: {contrast.sentence}", 2)
+        told = contrast.sentence in verdict.sentence  # the paragraph is there already
+        names = f"{contrast.candidate} against {contrast.reference}"
+        if not told:
+            lines += wrap(f"{names}: {contrast.sentence}", 2)
         if pairs:
-            lines += wrap(f"  pairs: {pairs} ({contrast.unit})", 4)
+            lines += wrap(f"{names}, by pair: {pairs}" if told else f"  by pair: {pairs}", 4)
     if verdict.parity.outcome != "not-run":
-        lines += ["", *wrap(f"training: {verdict.parity.sentence}", 2)]
+        told = verdict.parity.sentence in verdict.sentence
+        lines += ["", *wrap(f"training: {verdict.parity.outcome if told else verdict.parity.sentence}", 2)]
         for check in verdict.parity.checks:
             if check.outcome != "not-applicable":
                 lines += wrap(f"  {check.outcome:<10} {check.name}: {check.detail}", 13)

@@ -97,7 +97,7 @@ def _contrast(blocks: Sequence[Block], reference: str, candidate: str, unit: Uni
     )
 
 
-_ABSURD = 100.0  # an interval that reaches further says only that two pairs disagree
+_ABSURD = 100.0  # how far beyond an interval reaches says nothing more
 
 
 def speed_sentence(outcome: str, result: stats.Interval | None, unit: UnitChoice) -> str:
@@ -108,9 +108,9 @@ def speed_sentence(outcome: str, result: stats.Interval | None, unit: UnitChoice
         return "speed undecided: no pair of launches could be compared"
     if result.pairs < 2:
         return f"speed undecided: one pair of launches only ({result.ratio:.2f}x)"
-    bounds = f"{stats.CONFIDENCE:.0%} interval {result.low:.2f}-{result.high:.2f}"
-    if result.high > _ABSURD:
-        bounds = f"the pairs lie too far apart for a {stats.CONFIDENCE:.0%} interval"
+    wide = result.high > _ABSURD
+    reach = f"{result.low:.2f} to over {_ABSURD:.0f}" if wide else f"{result.low:.2f}-{result.high:.2f}"
+    bounds = f"{stats.CONFIDENCE:.0%} interval {reach}"
     basis = f"{bounds}, {result.pairs} pairs, {unit.unit}"
     if outcome == "faster":
         return f"{result.ratio:.2f}x as fast ({basis})"
@@ -118,4 +118,5 @@ def speed_sentence(outcome: str, result: stats.Interval | None, unit: UnitChoice
         return f"slower: {result.ratio:.2f}x the speed ({basis})"
     if outcome == "no-measurable-change":
         return f"no measurable change: {result.ratio:.3f}x ({basis})"
-    return f"speed undecided at {result.ratio:.2f}x ({basis}); more pairs may decide it"
+    why = f": {result.pairs} pairs that differ are too few to rule out no gain at all" if wide else ""
+    return f"speed undecided at {result.ratio:.2f}x ({basis}){why}; more pairs may decide it"

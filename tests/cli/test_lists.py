@@ -64,7 +64,10 @@ def test_a_report_says_when_a_newer_run_failed(tmp_path: Path, capsys: pytest.Ca
     assert run(["analyze", "-q", "--runs-dir", str(tmp_path), "--trace", str(trace)]) == 0
     (name,) = [folder.name for folder in tmp_path.iterdir()]
     assert run(["report", "--runs-dir", str(tmp_path)]) == 0
-    assert "no diagnosis" not in capsys.readouterr().err
+    assert capsys.readouterr().err == f"the latest run: {name}\n"
+    for verb in (["facts", "--run", "latest"], ["analyze", "--from", "latest"]):
+        assert run([*verb, "--runs-dir", str(tmp_path)]) == 0
+        assert f"the latest run: {name}" in capsys.readouterr().err
     (tmp_path / "at-99990101-000000-failed").mkdir()
     assert run(["report", "--runs-dir", str(tmp_path)]) == 0
     told = capsys.readouterr().err

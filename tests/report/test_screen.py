@@ -12,11 +12,12 @@ from autotune.cli.main import run
 from autotune.records.facts import FactSheet
 from autotune.records.findings import Diagnosis
 from autotune.records.ladder import Ladder, LoopState, Rung
-from autotune.records.verdict import ParityResult, Settings, Verdict
+from autotune.records.verdict import Contrast, ParityResult, Settings, Verdict
 from autotune.report.figures import best_ratio, figures, matrix_unit_frac, step_bar
 from autotune.report.ladder import render_ladder
 from autotune.report.sources import sources_of
 from autotune.report.terminal import render_diagnosis
+from autotune.report.verdict import render_verdict
 from autotune.report.wrapping import duration, wrap
 from autotune.store import read_record, write_record
 
@@ -191,6 +192,26 @@ def test_a_number_keeps_its_unit(told: str) -> None:
         lines = wrap(f"{'x' * length} {told}; and so on", 2)
         assert any(told.rpartition(" ")[0].split()[-1] + " " + told.split()[-1] in line for line in lines)
         assert " ".join(" ".join(lines).split()) == f"{'x' * length} {told}; and so on"
+
+
+def test_a_verdict_names_its_run_and_tells_nothing_twice() -> None:
+    speed = "2.00x as fast (98% interval 1.90-2.11, 3 pairs, ms/step)"
+    settings = Settings(
+        tier="numeric", min_pairs=3, max_pairs=8, steps=12, warmup_steps=3, parity_steps=20, seed=0
+    )
+    verdict = Verdict(
+        outcome="faster", sentence=f"{speed}; loss equal", ratio=2.0, arms=[], trials=[], settings=settings,
+        parity=ParityResult(tier="numeric", used="numeric", outcome="equal", sentence="loss equal"),
+        contrasts=[
+            Contrast(
+                reference="original", candidate="patched", outcome="faster", unit="ms/step", sentence=speed,
+                pair_ratios=[1.95, 2.05],
+            )
+        ],
+    )  # fmt: skip
+    text = " ".join(render_verdict(verdict, "at-x").split())
+    assert text.startswith("at-x: 2.00x as fast") and text.count("2.00x") == text.count("loss equal") == 1
+    assert "patched against original, by pair: 1.950, 2.050" in text and "training: equal" in text
 
 
 @pytest.mark.parametrize("state", ["interrupted", "failed", "budget"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -247,7 +248,10 @@ def test_random_batches_without_token_counts_compare_while_they_are_alike_on_ave
     assert not choose_unit(trials(2)).comparable
 
 
-def test_two_pairs_far_apart_print_no_absurd_interval() -> None:
-    scattered = stats.Interval(ratio=1.4, low=0.001, high=842_266.0, pairs=2)
-    sentence = speed_sentence("undecided", scattered, UnitChoice("ms/step", ""))
-    assert "842" not in sentence and "too far apart" in sentence
+def test_two_pairs_that_differ_print_their_interval_and_what_it_means() -> None:
+    scattered = stats.interval([math.log(4.184), math.log(3.346)])
+    assert scattered is not None
+    sentence = speed_sentence("undecided", scattered, UnitChoice("useful tokens/s", ""))
+    assert "98% interval 0.11 to over 100, 2 pairs" in sentence and "too few to rule out no gain" in sentence
+    absurd = stats.Interval(ratio=1.4, low=0.001, high=842_266.0, pairs=2)
+    assert "842" not in speed_sentence("undecided", absurd, UnitChoice("ms/step", ""))
