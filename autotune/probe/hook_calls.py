@@ -64,11 +64,7 @@ def _sites(torch: Any) -> None:
 
 
 def _optimizer_made(original: Any, args: Any, kwargs: Any, result: Any, elapsed_ns: int) -> None:
-    from .steps import steps
-
     optimizer_facts.made(args[0])
-    if steps.index:
-        count("optimizers_made")
     if core.settings.full:
         optimizer_facts.noted(args[0])
 

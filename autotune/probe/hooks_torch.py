@@ -24,6 +24,7 @@ from . import (
     optimizer_facts,
     own_frames,
     ranks,
+    remade_optimizers,
     seeding,
     sharding_facts,
     sites,
@@ -177,6 +178,8 @@ def _optimizers() -> None:
         stop.check()
         ranks.promote("optimizer step")
         models.remember_optimizer(optimizer)
+        if remade_optimizers.before_step(optimizer):
+            hook_calls.count("optimizers_remade")
         _first_backward(sys.modules["torch"])  # of a job that gets its gradients in another way
         call_parity("before_optimizer", optimizer)
         if core.settings.full:
@@ -188,6 +191,7 @@ def _optimizers() -> None:
     @hook
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         steps.optimizer_ended()
+        remade_optimizers.after_step(optimizer)
 
     module.register_optimizer_step_pre_hook(before)
     module.register_optimizer_step_post_hook(after)

@@ -101,6 +101,52 @@ def test_nothing_of_that_in_a_plain_job(tmp_path: Path) -> None:
     assert facts["host.hooked_modules"] in (None, 0) and facts["host.hooks_frac"] in (None, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "replaced"),
+    [("new", 3), ("kept", 0), ("stateless", 0), ("inner", 0), ("restored", 0), ("image", 0), ("clients", 0)],
+)
+def test_an_optimizer_that_replaces_the_one_before(kind: str, replaced: int) -> None:
+    """Four rounds; only where the moments are lost for no reason is the new optimizer a replacement."""
+    import torch
+
+    remade, net, count = part("remade_optimizers"), torch.nn.Linear(4, 4), 0
+    start = {name: value.clone() for name, value in net.state_dict().items()}
+    outer = torch.optim.Adam(net.parameters())
+    clients = [torch.optim.Adam(net.parameters()) for _ in range(4)]
+
+    def step(optimizer: Any) -> None:
+        nonlocal count
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                p.grad = torch.ones_like(p)
+        count += remade.before_step(optimizer)
+        optimizer.step()
+        remade.after_step(optimizer)
+
+    def one_round(number: int) -> None:
+        if kind == "new":
+            step(torch.optim.Adam(net.parameters()))
+        elif kind == "kept":
+            step(outer)
+        elif kind == "stateless":
+            step(torch.optim.SGD(net.parameters(), lr=0.1))
+        elif kind == "inner":  # of the outer one's class
+            step(torch.optim.Adam(net.parameters()))
+            net.load_state_dict(start)
+            step(outer)
+        elif kind == "restored":
+            step(torch.optim.Adam(net.parameters()))
+            net.load_state_dict(start)
+        elif kind == "image":
+            step(torch.optim.Adam([torch.zeros(3, requires_grad=True)]))
+        else:
+            step(clients[number])
+
+    for number in range(4):
+        one_round(number)
+    assert count == replaced
+
+
 def test_what_ddp_sends_in_every_forward(tmp_path: Path) -> None:
     import torch
 

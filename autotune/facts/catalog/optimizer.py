@@ -65,7 +65,11 @@ FACTS = (
         "probe",
     ),
     Fact(
-        "optimizer.made_per_step", "float", "count", "Optimizers created per step, after the first", "probe"
+        "optimizer.made_per_step",
+        "float",
+        "count",
+        "Optimizers per step that replace a dead one of the same parameters",
+        "probe",
     ),
     Fact(
         "optimizer.graph_of_gradients_per_step",

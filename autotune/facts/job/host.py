@@ -15,7 +15,7 @@ def host_facts(sheet: SheetBuilder, observation: Observation) -> None:
         starts = lead.counters.get("worker_starts", 0.0) / len(lead.steps)
         sheet.put("data.worker_starts_per_step", starts, "probe, DataLoader", f"rank {lead.rank}")
         for fact, counter in (
-            ("optimizer.made_per_step", "optimizers_made"),
+            ("optimizer.made_per_step", "optimizers_remade"),
             ("optimizer.graph_of_gradients_per_step", "backwards_with_graph"),
             ("optimizer.gradient_calls_per_step", "gradient_calls"),
         ):
