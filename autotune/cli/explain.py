@@ -70,7 +70,8 @@ def command(
         screen.answer(f"What to do: {found.todo}")
     if found.code.isdigit():
         names = [name for name, page in CODES.items() if page.exit_code == exit_code]
-        screen.answer(f"Error codes that leave with it: {', '.join(names) or 'none'}")
+        if names:
+            screen.answer(f"Error codes that leave with it: {', '.join(names)}")
     else:
         screen.answer(f"Exit code {found.exit_code}: {EXIT_MEANINGS[exit_code]}")
 

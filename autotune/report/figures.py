@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.records.facts import FactSheet
 from autotune.records.findings import Finding
-from autotune.report.wrapping import WIDTH, duration, money, wrap
+from autotune.report.wrapping import WIDTH, durations, money, wrap
 
 _CELLS = 60
 # Attention kernels that multiply on the matrix units; eager attention does so inside matrix products.
@@ -86,11 +86,10 @@ def _whole_job(
     if hours is None:
         return []
     basis = facts.get("run.projected_hours").basis
-    rows = [("whole job", f"{duration(hours)} projected" + (f" ({basis})" if basis else ""))]
     best = best_ratio(findings)
-    if best is not None:
-        text = f"{duration(hours / best)} at best, were the first cause gone (a bound, not a promise)"
-        rows.append(("", text))
+    now, *then = durations(hours) if best is None else durations(hours, hours / best)
+    rows = [("whole job", f"{now} projected" + (f" ({basis})" if basis else ""))]
+    rows += [("", f"{each} at best, were the first cause gone (a bound, not a promise)") for each in then]
     cost = cost_line(facts, hours, best, price_per_gpu_hour)
     if cost:
         rows.append(("cost", cost))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from autotune.records.ladder import Ladder, Rung
-from autotune.report.wrapping import duration, money, wrap
+from autotune.report.wrapping import durations, money, wrap
 
 _UNFINISHED = {  # by the state of a loop that ended early, when nothing was kept until then
     "running": "Nothing is proven yet: the loop is not at its end.",
@@ -31,7 +31,7 @@ def render_ladder(ladder: Ladder, *, price_per_hour: float | None = None) -> str
         lines += _epoch(first, last)
     if first.projected_hours is not None and last.projected_hours is not None and last is not first:
         before, after = first.projected_hours, last.projected_hours
-        lines += ["", f"whole job: {duration(before)} -> {duration(after)} projected"]
+        lines += ["", f"whole job: {' -> '.join(durations(before, after))} projected"]
         if price_per_hour is not None:
             costs = f"{money(before * price_per_hour)} -> {money(after * price_per_hour)}"
             lines.append(f"cost: {costs} at {price_per_hour:g} an hour for all GPUs")

@@ -12,7 +12,7 @@ from autotune.records.ladder import Ladder
 from autotune.report.figures import figures, step_bar
 from autotune.report.ladder import headline
 from autotune.report.sources import Sources
-from autotune.report.wrapping import duration
+from autotune.report.wrapping import durations
 
 _MENTION = re.compile(r"(?<!\w)@(?=[A-Za-z0-9])")
 _BLOCK = re.compile(r"(?m)^(\s*)([#=]|[-*_]{3,}\s*$)")
@@ -100,7 +100,8 @@ def _ladder(ladder: Ladder) -> list[str]:
         lines += ["", f"Training unchanged: {_line(parity)}"]
     first, last = ladder.rungs[0].projected_hours, ladder.rungs[-1].projected_hours
     if first is not None and last is not None and len(ladder.rungs) > 1:
-        lines += ["", f"Whole job: {duration(first)} before, {duration(last)} after (projected)."]
+        before, after = durations(first, last)
+        lines += ["", f"Whole job: {before} before, {after} after (projected)."]
     return [*lines, ""]
 
 

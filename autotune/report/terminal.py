@@ -73,6 +73,8 @@ def _head(number: int, finding: Finding) -> list[str]:
 def _in_a_line(number: int, finding: Finding) -> list[str]:
     """A symptom of a cause above it, or something only to be known."""
     why = f"a symptom of {finding.explained_by}" if finding.explained_by else "for your information"
+    if not finding.explained_by and finding.evidence:
+        why += f": {min(finding.evidence, key=_dullness).text}"
     return [*_head(number, finding), *wrap(f"      {finding.rule}: {why}", hang=6)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.records.facts import FactSheet
 from autotune.records.verdict import Verdict
 from autotune.report.figures import number
-from autotune.report.wrapping import duration, money, wrap
+from autotune.report.wrapping import durations, money, wrap
 
 _GIB = 1024.0**3
 
@@ -21,7 +21,7 @@ def whole_job(verdict: Verdict, facts: FactSheet, price_per_hour: float | None) 
     if hours is None or verdict.outcome != "faster" or not verdict.ratio:
         return []
     after = hours / verdict.ratio
-    lines = [f"whole job: {duration(hours)} -> {duration(after)} projected"]
+    lines = [f"whole job: {' -> '.join(durations(hours, after))} projected"]
     if price_per_hour is not None:
         costs = f"{money(hours * price_per_hour)} -> {money(after * price_per_hour)}"
         lines.append(f"cost: {costs} at {price_per_hour:g} an hour for all GPUs")

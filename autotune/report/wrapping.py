@@ -25,11 +25,21 @@ def wrap(text: str, hang: int = 0) -> list[str]:
 def duration(hours: float) -> str:
     """Hours as "26 h 05 min", "16 min" or "40 s"."""
     minutes = round(hours * 60)
-    if minutes < 1:
+    if hours * 3600 < 59.5:
         return f"{hours * 3600:.0f} s"
     if minutes < 60:
         return f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def durations(*hours: float) -> list[str]:
+    """Times that stand beside one another, in one unit as far as all of them can be read in it."""
+    shortest, longest = 60 * min(hours), 60 * max(hours)  # minutes
+    if shortest < 2 and longest < 10:
+        return [f"{3600 * each:.0f} s" for each in hours]
+    if shortest < 60 and longest < 600:
+        return [f"{60 * each:.{1 if shortest < 2 else 0}f} min" for each in hours]
+    return [duration(each) for each in hours]
 
 
 def money(amount: float) -> str:

@@ -64,7 +64,17 @@ def test_every_code_is_used_and_every_exit_code_has_a_meaning() -> None:
 def test_explain_has_a_page_for_every_code(code: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", code]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith(f"{code} (exit code ") and len(shown) > 60
+    assert shown.startswith(f"{code} (exit code ") and len(shown) > 40
+
+
+@pytest.mark.parametrize("number", [0, 2, 5])
+def test_explain_of_an_exit_code_names_codes_only_where_there_are_any(
+    number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [name for name, page in CODES.items() if int(page.exit_code) == number]
+    assert run(["explain", str(number)]) == 0
+    shown = capsys.readouterr().out
+    assert ("Error codes" in shown) == bool(names) and "none" not in shown.splitlines()[-1]
 
 
 def test_explain_lists_all_and_suggests(capsys: pytest.CaptureFixture[str]) -> None:

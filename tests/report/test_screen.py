@@ -10,7 +10,7 @@ from recorded_runs import TRACE, finding, value
 
 from autotune.cli.main import run
 from autotune.records.facts import FactSheet
-from autotune.records.findings import Diagnosis
+from autotune.records.findings import Diagnosis, Evidence
 from autotune.records.ladder import Ladder, LoopState, Rung
 from autotune.records.verdict import Contrast, ParityResult, Settings, Verdict
 from autotune.report.figures import best_ratio, figures, matrix_unit_frac, step_bar
@@ -18,7 +18,7 @@ from autotune.report.ladder import render_ladder
 from autotune.report.sources import sources_of
 from autotune.report.terminal import render_diagnosis
 from autotune.report.verdict import render_verdict
-from autotune.report.wrapping import duration, wrap
+from autotune.report.wrapping import duration, durations, wrap
 from autotune.store import read_record, write_record
 
 
@@ -82,6 +82,36 @@ def test_hours_and_cost_before_and_at_best(from_job: Path) -> None:
     assert "26 h 00 min projected (3 epochs)" in text
     assert f"{duration(26 / best)} at best" in text
     assert f"260.00 (4 GPUs at 2.5 an hour each); {260 / best:.2f} at best" in text
+
+
+@pytest.mark.parametrize(
+    ("minutes", "shown"),
+    [
+        ((46 / 60, 13 / 60), ["46 s", "13 s"]),
+        ((3.0, 0.5), ["180 s", "30 s"]),
+        ((15.0, 3.2), ["15 min", "3 min"]),
+        ((15.0, 0.7), ["15.0 min", "0.7 min"]),
+        ((95.0, 20.0), ["95 min", "20 min"]),
+        ((1560.0, 780.0), ["26 h 00 min", "13 h 00 min"]),
+    ],
+)
+def test_times_beside_one_another_have_one_unit(minutes: tuple[float, ...], shown: list[str]) -> None:
+    assert durations(*(each / 60 for each in minutes)) == shown
+
+
+def test_what_is_only_to_be_known_comes_with_its_number(from_job: Path) -> None:
+    diagnosis = _diagnosis(from_job)
+    first = diagnosis.findings[0].model_copy(
+        update={
+            "severity": "info", "explained_by": None,
+            "evidence": [
+                Evidence(fact="a.name", value="yes", text="a name"),
+                Evidence(fact="a.share", value=0.4, unit="frac", text="40 % of them"),
+            ],
+        }
+    )  # fmt: skip
+    text = " ".join(render_diagnosis(diagnosis.model_copy(update={"findings": [first]})).split())
+    assert f"{first.rule}: for your information: 40 % of them" in text
 
 
 def test_a_price_without_a_gpu_costs_nothing_and_says_so(from_job: Path) -> None:

@@ -11,7 +11,7 @@ from autotune.report.html.gather import Material, Side
 from autotune.report.html.view import Tile
 from autotune.report.html.words import amount, milliseconds, number_of, percent, plural, text_of
 from autotune.report.ladder import headline
-from autotune.report.wrapping import duration
+from autotune.report.wrapping import duration, durations
 
 Tone = Literal["good", "plain", "bad"]
 
@@ -78,7 +78,7 @@ def _ladder_tiles(ladder: Ladder) -> list[Tile]:
     if first.step_ms is not None and last.step_ms is not None:
         found.append(Tile("step", f"{milliseconds(first.step_ms)} → {milliseconds(last.step_ms)}", "median"))
     if first.projected_hours is not None and last.projected_hours is not None:
-        value = f"{duration(first.projected_hours)} → {duration(last.projected_hours)}"
+        value = " → ".join(durations(first.projected_hours, last.projected_hours))
         found.append(Tile("whole job", value, "projected"))
     return found
 
