@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,9 @@ def template_values(context: ScriptContext) -> dict[str, Any]:
         "hook_arguments": assigned("HOOK", data.hook_arguments),
         "eval_hook_arguments": assigned("EVAL_HOOK", data.eval_hook_arguments),
         "tokenizer": tokenizer_source(context),
-        "model_config": assigned("MODEL_CONFIG", model.config) if model.config and not pretrained else [],
+        "model_config": assigned("MODEL_CONFIG", without_cache(model.config))
+        if model.config and not pretrained
+        else [],
         "pretrained": pretrained,
         "trust_remote_code": model.trust_remote_code,
         "lora": None if model.lora is None else assigned("LORA", lora_arguments(model.lora)),
@@ -121,6 +124,12 @@ def template_values(context: ScriptContext) -> dict[str, Any]:
         "cache_fields": cache_fields(context),
         "options": option_lines(context),
     }
+
+
+def without_cache(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration and its parts without `use_cache: true`: training builds no cache."""
+    kept = {name: value for name, value in config.items() if (name, value) != ("use_cache", True)}
+    return {name: without_cache(v) if isinstance(v, Mapping) else v for name, v in kept.items()}
 
 
 def rescaled(context: ScriptContext) -> bool:

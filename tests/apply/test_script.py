@@ -266,3 +266,16 @@ def test_a_template_with_an_unknown_name_is_an_input_error(tmp_path: Path) -> No
     (tmp_path / "fsdp2" / "train.py.j2").write_text("x = = 1\n")
     with pytest.raises(InputError, match="not valid Python"):
         render_script(context(), tmp_path)
+
+
+def test_a_training_script_has_no_cache_in_its_model_config() -> None:
+    part = {"model_type": "qwen3", "use_cache": True, "hidden_size": 32}
+    model = ModelContext(
+        config={"model_type": "qwen3_vl", "use_cache": True, "text_config": part}, weights="random"
+    )
+    lines = [
+        line
+        for line in render_script(context(model=model, data=HOOK), TEMPLATES).splitlines()
+        if line.startswith("MODEL_CONFIG")
+    ]
+    assert "use_cache" not in str(lines) and "'hidden_size': 32" in str(lines).replace('"', "'")

@@ -265,6 +265,22 @@ def test_only_what_the_assistant_says_is_supervised(folder: Path) -> None:
     assert every[0] == every[1] == ids
 
 
+@pytest.mark.parametrize(
+    "sources",
+    [
+        ("none.jsonl", None), ("none/*.parquet", None), ("none.jsonl", "none.parquet"),
+        ("none.json", "org/rows"), ("none.parquet", "train.py:Rows"),
+    ],
+)  # fmt: skip
+def test_data_that_is_not_there_is_one_line(tmp_path: Path, sources: tuple[str, str | None]) -> None:
+    data = DataContext(source=sources[0], eval_source=sources[1], kind="tokens")
+    module = load_script(write_script(tmp_path, context(DENSE, data=data)))
+    with pytest.raises(SystemExit) as ended:
+        list(module.read_rows(sources[0], options(module), {}, None))
+    line = f"{sources[0]}: there is no such file here; --data FILE"
+    assert str(ended.value).startswith(line) and "\n" not in str(ended.value)
+
+
 def test_rows_come_from_files_and_from_python(folder: Path) -> None:
     (folder / "a_hook.py").write_text(
         "class Rows:\n"
@@ -283,5 +299,5 @@ def test_rows_come_from_files_and_from_python(folder: Path) -> None:
     assert [row["input_ids"] for row in rows] == [[0, 7], [1, 7], [2, 7], [3, 7]]
     assert rows[0]["by"] == "the tokenizer"
     assert len(list(script.read_rows(str(folder / "*.jsonl"), options(script), {}, None))) == 3
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(SystemExit, match=r"nothing_here\.jsonl: there is no such file"):
         list(script.read_rows("nothing_here.jsonl", options(script), {}, None))
