@@ -1,8 +1,8 @@
 """What grows from step to step: names of the user's that hold more, memory, and lines that take longer.
 
-Two looks at the names: one in the warm-up, one when the timed steps are over. In between every step says how
-long it was outside the model's forward, the backward, the optimizer and the loader, and the looks at the
-stack say where.
+Three looks at the names: in the warm-up, at its end, and when the timed steps are over. In between every
+step says how long it was outside the model's forward, the backward, the optimizer and the loader, and the
+looks at the stack say where.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from . import compile_watch, kept_values, places
 from .core import core, hook
 
 _FIRST = 2  # the step after which the names are looked at first
-_FEWEST = 4  # steps between the looks
+_FEWEST = 4  # steps between the first look and the last
+_APART = 2  # steps between two looks
 _FEWEST_LOOKS = 3  # at a line, for it to be named
 
 _watched: Any = None  # the model whose forwards are timed
@@ -25,8 +26,9 @@ _handles: list[Any] = []
 _depth = 0
 _begin_ns = 0
 forward_ns = 0  # of the running step
-_first: dict[kept_values.Key, kept_values.Size] | None = None
-_first_index = 0
+_names: list[dict[kept_values.Key, kept_values.Seen]] = []  # at each look
+_indices: list[int] = []  # steps that had ended at each look
+_timing = False
 _first_bytes: int | None = None
 _looks: defaultdict[places.Place, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
 _done = False
@@ -77,15 +79,36 @@ def _ends() -> None:
 
 def step_ended(index: int) -> None:
     """`index` steps have ended."""
-    global _first, _first_index, _first_bytes, forward_ns
+    global forward_ns
     forward_ns = 0
-    if _first is None and index >= _FIRST and core.settings.mode == "profile":
-        try:
-            _first = kept_values.look(sys._getframe(1))[0]
-            _first_index, _first_bytes = index, _memory_bytes()
-        except Exception:
-            _first = {}
-            core.sink.fault("growth")
+    if not _indices and index >= _FIRST and core.settings.mode == "profile":
+        _look(index)
+    elif _timing:
+        _look_again(index)
+
+
+def settled(index: int) -> None:
+    """The warm-up is over; `index` steps have ended."""
+    global _timing
+    _timing = True
+    _look_again(index)
+
+
+def _look_again(index: int) -> None:
+    if len(_indices) == 1 and index >= _indices[0] + _APART:
+        _look(index)
+
+
+def _look(index: int) -> None:
+    global _first_bytes
+    _indices.append(index)
+    try:
+        _names.append(kept_values.look(sys._getframe(1))[0])
+        if len(_indices) == 1:
+            _first_bytes = _memory_bytes()
+    except Exception:
+        _names.append({})
+        core.sink.fault("growth")
 
 
 def outside(place: places.Place, weight_ns: int) -> bool:
@@ -103,15 +126,17 @@ def outside(place: places.Place, weight_ns: int) -> bool:
 def finish(index: int) -> None:
     """The timed steps are over; `index` steps have ended."""
     global _done
-    if _done or _first is None:
+    if _done or not _indices:
         return
     _done = True
     _stop()
-    count = index - _first_index
-    if count < _FEWEST:
+    count = index - _indices[0]
+    if count < _FEWEST or len(_indices) < 2 or index - _indices[1] < _APART:
         return
-    second, held = kept_values.look(sys._getframe(1))
-    kept = kept_values.grown(_first, second, held, count)
+    last, held = kept_values.look(sys._getframe(1))
+    steps = [_indices[1] - _indices[0], index - _indices[1]]
+    kept = kept_values.grown([*_names, last], held, steps)
+    _names.clear()
     found: dict[str, Any] = {"steps": count, "kept": [entry.record() for entry in kept[:3]]}
     now = _memory_bytes()
     if now is not None and _first_bytes is not None:

@@ -6,27 +6,26 @@ user's classes. Nothing of the user's is kept or changed; a running sum counts b
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import gc
 import sys
 from collections import deque
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
-from . import frames, places, source
+from . import frames, growing_lines, lineage, places, source
 from .core import core
 
 Held = dict["Key", tuple[Any, Any]]  # value, and the code or class that has the name
 Key = tuple[str, str, str, int]  # file, function or class, name, first line or object
-Size = tuple[int, int]  # values, nodes of its graph
+Seen = tuple[int, int, lineage.Mark]  # values, nodes of its graph, what it held
 _MOST_INSTANCES = 50  # objects of one class; more are data, not state
 _MOST_KEYS = 50
 _MOST_NODES = 20_000
 _LOOKED_AT = 32  # values of one container for its bytes
 _MORE_NODES = 1.3
 _MOSTLY = 0.8
-_GROW = frozenset({"append", "extend", "add", "update", "insert", "appendleft", "setdefault", "put"})
+_LIKE = 0.5  # each part of the steps adds at least so much of what all of them add
 
 
 @dataclasses.dataclass
@@ -44,7 +43,7 @@ class Kept:
         return fields
 
 
-def look(frame: FrameType | None) -> tuple[dict[Key, Size], Held]:
+def look(frame: FrameType | None) -> tuple[dict[Key, Seen], Held]:
     """Sizes by name, and the values themselves with the code or class that has the name."""
     held: Held = {}
     modules: set[int] = set()
@@ -62,7 +61,7 @@ def look(frame: FrameType | None) -> tuple[dict[Key, Size], Held]:
         kind = type(instance)
         path = str(getattr(sys.modules.get(kind.__module__), "__file__", ""))
         _take(held, (path, kind.__qualname__, id(instance)), kind, vars(instance))
-    return {key: _size(value) for key, (value, _) in held.items()}, held
+    return {key: _seen(value) for key, (value, _) in held.items()}, held
 
 
 def _take(held: Held, owner: tuple[str, str, int], at: Any, values: dict[str, Any]) -> None:
@@ -79,7 +78,9 @@ def _take(held: Held, owner: tuple[str, str, int], at: Any, values: dict[str, An
 
 
 def _holds(value: Any) -> bool:
-    return isinstance(value, (list, deque, dict, set)) or _is_tensor(value) or _is_array(value)
+    if isinstance(value, deque) and value.maxlen is not None:
+        return False
+    return isinstance(value, (list, deque, dict)) or _is_tensor(value) or _is_array(value)
 
 
 def _is_tensor(value: Any) -> bool:
@@ -111,14 +112,15 @@ def _instances() -> list[Any]:
     ]
 
 
-def _size(value: Any) -> Size:
+def _seen(value: Any) -> Seen:
     try:
+        held = lineage.mark(value)
         if _is_tensor(value):
-            return int(value.numel()), _nodes(value.grad_fn) if value.numel() == 1 else 0
-        return int(value.size) if _is_array(value) else len(value), 0
+            return int(value.numel()), _nodes(value.grad_fn) if value.numel() == 1 else 0, held
+        return int(value.size) if _is_array(value) else len(value), 0, held
     except Exception:  # a tensor without storage, an object whose length fails
         core.sink.fault("kept_values")
-        return 0, 0
+        return 0, 0, ()
 
 
 def _nodes(root: Any) -> int:
@@ -133,33 +135,55 @@ def _nodes(root: Any) -> int:
     return len(seen)
 
 
-def grown(first: dict[Key, Size], second: dict[Key, Size], held: Held, steps: int) -> list[Kept]:
-    """What holds at least one value more for every step; with a graph first, then by bytes."""
+def grown(looks: list[dict[Key, Seen]], held: Held, steps: list[int]) -> list[Kept]:
+    """What holds at least one value more for every step, between each two looks alike, and still what it held
+    before; with a graph first, then by bytes.
+    """
     found = []
-    least = _MOSTLY * steps  # the end of a step is not always seen at the same line
-    for key, (size, nodes) in second.items():
-        if key not in first:
+    for key, (value, at) in held.items():
+        if any(key not in look for look in looks):
             continue
         path, function, name, _ = key
-        value, at = held[key]
-        before, nodes_before = first[key]
-        chain = nodes - nodes_before >= least and nodes >= _MORE_NODES * nodes_before > 0
-        if size - before < least and not chain:
+        seen = [look[key] for look in looks]
+        count, nodes = _more([size for size, _, _ in seen], steps), _more([n for _, n, _ in seen], steps)
+        chain = nodes and seen[-1][1] >= _MORE_NODES * seen[0][1] > 0
+        if not (count or chain) or not _is_the_same(seen, key, value, at):
             continue
-        more = (size - before) / steps
-        graph = chain or _has_graph(value)
+        place = growing_lines.growing(path, name, at)
+        if place is None or growing_lines.bounded(path, name, at):
+            continue
+        more = (seen[-1][0] - seen[0][0]) / sum(steps)
         width = _width(value)
         found.append(
             Kept(
                 name,
                 function if function != "<module>" else "",
-                _place(path, name, at),
+                place,
                 round(more, 2),
                 None if width is None else round(more * width, 1),
-                graph,
+                chain or _has_graph(value),
             )
         )
     return sorted(found, key=lambda kept: (not kept.graph, -(kept.bytes_per_step or 0.0)))
+
+
+def _more(sizes: list[int], steps: list[int]) -> bool:
+    """At least one for every step, and about as many per step between each two looks."""
+    whole = sizes[-1] - sizes[0]
+    if whole < _MOSTLY * sum(steps):  # the end of a step is not always seen at the same line
+        return False
+    parts = zip(sizes, sizes[1:], steps, strict=False)
+    return all(after - before >= _LIKE * whole * count / sum(steps) for before, after, count in parts)
+
+
+def _is_the_same(seen: list[Seen], key: Key, value: Any, at: Any) -> bool:
+    """Not a value of the newest step that happens to be larger: a batch that is longer, a deeper graph."""
+    if _is_array(value) or (_is_tensor(value) and value.grad_fn is None):
+        return growing_lines.joined(key[0], key[2], at)
+    if not lineage.continues(seen[-2][2], value):
+        return False
+    first, middle = seen[0][2], seen[1][2]
+    return _is_tensor(value) or middle[: len(first)] == first
 
 
 def _last(value: Any) -> list[Any]:
@@ -202,49 +226,3 @@ def _bytes(value: Any) -> float:
     if _is_tensor(value):
         return float(value.numel() * value.element_size())
     return float(value.nbytes) if _is_array(value) else float(sys.getsizeof(value))
-
-
-def _place(path: str, name: str, at: Any) -> places.Place | None:
-    """The line at which the name is made to hold more: in its function, else anywhere in its file."""
-    plain = name.split("[", 1)[0]
-    bodies = []
-    if isinstance(at, CodeType):
-        bodies.append(source.body(at))
-    bodies.append(source.tree(path))
-    for node in bodies:
-        line = _growing_line(node, plain) if node is not None else None
-        if line is not None:
-            return _code(at, path), line
-    return None
-
-
-def _code(at: Any, path: str) -> CodeType:
-    """A code object of that file, for a place."""
-    if isinstance(at, CodeType):
-        return at
-    for member in vars(at).values():
-        code = getattr(member, "__code__", None)
-        if isinstance(code, CodeType) and frames.absolute(code.co_filename) == frames.absolute(path):
-            return code
-    return compile("", path, "exec")
-
-
-def _growing_line(root: ast.AST, name: str) -> int | None:
-    for node in ast.walk(root):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROW:
-            if _about(node.func.value, name):
-                return node.lineno
-        elif (isinstance(node, ast.AugAssign) and _about(node.target, name)) or (
-            isinstance(node, ast.Assign)
-            and any(_about(target, name) for target in node.targets)
-            and any(_about(inner, name) for inner in ast.walk(node.value))
-        ):
-            return node.lineno
-    return None
-
-
-def _about(node: ast.AST, name: str) -> bool:
-    """`name`, `self.name`, and an item of either."""
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return name == (node.id if isinstance(node, ast.Name) else getattr(node, "attr", None))

@@ -173,6 +173,8 @@ def _mark(name: str, index: int) -> None:
     if name in _marked:
         return
     _marked.add(name)
+    if name == "timing":
+        growth.settled(index)
     synchronise()
     device_clock.collect()
     core.emit("window", {"name": name, "begins_after": index, "synced_s": time.perf_counter()})

@@ -18,9 +18,11 @@ def _line(text: str) -> int:
     return 1 + next(number for number, line in enumerate(_LINES) if text in line)
 
 
-def _facts(tmp_path: Path, words: str, steps: int = 14) -> tuple[Any, dict[str, Any]]:
+def _facts(
+    tmp_path: Path, words: str, steps: int = 14, script: str = "repeated_loop.py"
+) -> tuple[Any, dict[str, Any]]:
     more = {"mode": "profile", "steps": steps, "warmup_steps": 6, "stop": "never"}
-    job = run(tmp_path, "repeated_loop.py", words, **more)
+    job = run(tmp_path, script, words, **more)
     assert job.exit_code == 0 and faults(job) == [], job.errors[-2000:] + "\n".join(faults(job))
     facts = derive_facts(job.observation, None).facts
     return job, {name: fact.value for name, fact in facts.items()}
@@ -75,6 +77,16 @@ def test_values_kept_for_the_end_are_no_growing_work(tmp_path: Path) -> None:
     assert facts["host.kept_name"] == "values" and facts["memory.kept_graph"] is False
     assert facts["host.growth_frac"] < 0.05 or facts["host.growth_trend"] < 0.7
     assert 0.0 < facts["memory.kept_frac"] < 0.1 and facts["precision.fp64_inputs"] == []
+
+
+@pytest.mark.job
+def test_batches_that_get_longer_are_not_kept(tmp_path: Path) -> None:
+    """Neither are losses in a window: of a fixed length, cut to the newest, or emptied now and then."""
+    job, facts = _facts(tmp_path, "", steps=24, script="longer_batches.py")
+    growth = job.observation.ranks[0].growth
+    assert growth is not None and growth.steps > 20 and growth.kept == []
+    assert facts["host.kept_values"] == 0 and facts["memory.kept_graph"] is None
+    assert _lines(job, "kept_values") == []
 
 
 @pytest.mark.job
