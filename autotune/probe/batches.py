@@ -49,7 +49,8 @@ class Batch:
     boundaries: tuple[str, ...] = ()
     label_gaps: Any = None  # tensor: per row, single positions without a label between labelled ones
     source: Any = None  # the loader it came from
-    digest: str = ""  # of its first tensor's values
+    digest: str = ""  # of its tensors' values
+    largest: int = 0  # values of its largest tensor
 
     @property
     def lengths(self) -> list[int]:
@@ -58,13 +59,27 @@ class Batch:
 
 
 def digest(batch: Any, torch: Any) -> str:
-    """Of the first tensor's first values; empty when it is on a device or has few."""
+    """Of values spread over all tensors that vary; empty where one is on a device or few values vary."""
     named, _ = _named(batch, torch)
-    first = next(iter(named.values()), None)
-    if first is None or first.device.type != "cpu" or first.numel() < _FEWEST_VALUES:
+    found = []
+    for tensor in named.values():
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_complex():
+            return ""
+        flat = tensor.detach().reshape(-1)
+        if flat.numel() > _MOST_VALUES:
+            # no whole number apart: a column of every row would be a margin or a first token
+            flat = flat[torch.linspace(0, flat.numel() - 1, _MOST_VALUES, dtype=torch.float64).long()]
+        values = flat.double().tolist()
+        if len(set(values)) > 1:
+            found.append(values)
+    if sum(map(len, found)) < _FEWEST_VALUES:
         return ""
-    values = first.detach().reshape(-1)[:_MOST_VALUES].double()
-    return hashlib.sha256(repr(values.tolist()).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+
+
+def largest(batch: Any, torch: Any) -> int:
+    """Values of the largest tensor."""
+    return max((int(tensor.numel()) for tensor in _named(batch, torch)[0].values()), default=0)
 
 
 def describe(

@@ -17,6 +17,7 @@ from . import batches, compile_watch, costly_lines, forward_uses, frames, growth
 from .core import call_parity, core, hook
 
 _CALLS = 4  # training calls that are described
+_ABOUT = 0.3  # a shift by one token or a few more of them; half a batch is a rank's part
 _seen = 0
 _handles: list[Any] = []
 _watched: Any = None
@@ -82,6 +83,7 @@ def _before(module: Any, args: Any, kwargs: Any) -> None:
     named = _bound(args, kwargs)
     if core.settings.full:
         _record_call(module, args, kwargs, sys._getframe(1))
+        _whole_batch(torch, named)
         _record["double_inputs"] = costly_lines.called_with(torch, named, sys._getframe(1))
     _describe(torch, named, kwargs)
 
@@ -111,6 +113,16 @@ def _whole(node: Any, args: Any) -> bool:
     value = args[0] if len(args) == 1 else None
     seen = steps.waiting[0] if steps.waiting else None
     return isinstance(value, Mapping) or (seen is not None and seen.tensors == 1)
+
+
+def _whole_batch(torch: Any, named: dict[str, Any]) -> None:
+    """Whether the call is given about as many values as the loader gave: not this rank's part of a batch."""
+    from .steps import steps
+
+    fetched = steps.waiting[0].largest if steps.waiting else 0
+    if fetched:
+        ratio = batches.largest(named, torch) / fetched
+        _record["whole_batches"] = _record.get("whole_batches", True) and abs(ratio - 1.0) <= _ABOUT
 
 
 @hook

@@ -86,6 +86,7 @@ def _next(torch: Any, base: Any) -> None:
             described.source = loader
             if core.settings.full and (known is None or len(known["digests"]) < _DIGESTS):
                 described.digest = batches.digest(batch, torch)
+                described.largest = batches.largest(batch, torch)
         call_parity("batch", batch)
         steps.loaded(described, wait_ns, evaluation=False)
         if loader is not None:

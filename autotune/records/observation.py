@@ -123,6 +123,7 @@ class ForwardRecord(Record):
     use_cache_argument: bool | None = None
     double_inputs: list[str] = Field(default_factory=list)  # arguments that arrive in fp64
     autocast_dtype: str = "none"
+    whole_batches: bool | None = None  # it was given about as many values as the loader gave
 
 
 class OptimizerRecord(Record):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import SCRIPTS, faults, run
+from jobs import SCRIPTS, TORCHRUN, faults, run
 from probe_parts import part
 
 from autotune.facts.everything import derive_facts
@@ -183,6 +183,29 @@ def test_batches_are_told_apart_by_their_values() -> None:
     assert len(set(same)) == 1 and len(same[0]) == 16
     assert batches.digest({"ids": rows + 1}, torch) not in same
     assert batches.digest({"ids": rows[:4]}, torch) == ""  # too few to tell
+    # the first tensor, and the first values of a tensor, may be equal in different batches
+    masked = [{"mask": torch.ones(4, 512), "ids": torch.arange(2048).view(4, 512) + n} for n in range(2)]
+    images = [torch.ones(4, 3, 224, 224) for _ in range(2)]
+    images[1][..., 40:-40, 40:-40] = torch.rand(4, 3, 144, 144)
+    images[0][..., 40:-40, 40:-40] = torch.rand(4, 3, 144, 144)
+    for one, other in (masked, images):
+        assert "" != batches.digest(one, torch) != batches.digest(other, torch) != ""
+    assert batches.digest({"mask": torch.ones(4, 512)}, torch) == ""
+    assert batches.largest(masked[0], torch) == 2048
+
+
+@pytest.mark.job
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("whole", True), pytest.param("part", None, marks=pytest.mark.full)],
+)
+def test_ranks_with_equal_batches(tmp_path: Path, words: str, expected: bool | None) -> None:
+    """All of a batch on every rank, or of the same batch each rank's own part."""
+    more = {"mode": "profile", "steps": 5, "warmup_steps": 3, "stop": "never"}
+    job = run(tmp_path, "same_batches_loop.py", words, prefix=TORCHRUN, **more)
+    assert job.exit_code == 0 and faults(job) == [], job.errors[-2000:] + "\n".join(faults(job))
+    facts = derive_facts(job.observation, None).facts
+    assert facts["comm.same_batches"].value is expected and facts["comm.kind"].value == "ddp"
 
 
 def test_what_a_frame_gave_out_is_not_kept_alive() -> None:

@@ -152,7 +152,7 @@ FACTS = (
         decided_by="record a trace with record_shapes on torch 2.6 or newer",
     ),
     Fact("comm.replicated", "bool", "", "Sharded inside groups and replicated between them", "probe"),
-    Fact("comm.same_batches", "bool", "", "All ranks were given the same first batches", "probe"),
+    Fact("comm.same_batches", "bool", "", "All ranks trained on the same first batches", "probe"),
     Fact(
         "comm.broadcast_ratio",
         "float",

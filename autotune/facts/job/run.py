@@ -21,6 +21,7 @@ _DTYPE_SHORT = {
 }
 
 
+_FEWEST_BATCHES = 2  # that are equal on all ranks and differ from each other
 _SETTLED = 3  # steps after the warm-up that are enough to tell a usual step
 
 
@@ -152,13 +153,32 @@ def sharding_facts(sheet: SheetBuilder, observation: Observation) -> None:
 
 
 def _same_batches(sheet: SheetBuilder, observation: Observation) -> None:
-    """Whether all ranks were given the same values in their first batches."""
-    first = [tuple(rank.loaders[0].digests) for rank in observation.ranks if rank.loaders]
-    if len(first) < 2 or len(first) < len(observation.ranks) or not all(first):
+    """Whether all ranks train on the same values in their first batches.
+
+    Equal batches of the loaders are no proof: a rank may take its part of them, and ranks of a group that
+    share one model's layers or positions get the same batch on purpose.
+    """
+    ranks = observation.ranks
+    first = [tuple(tuple(loader.digests) for loader in rank.loaders) for rank in ranks]
+    if len(first) < 2 or not all(digests and all(digests) for digests in first):
         return
-    count = min(len(digests) for digests in first)
-    same = len({digests[:count] for digests in first}) == 1
-    sheet.put("comm.same_batches", same, "probe, batches", f"first {count} batches of {len(first)} ranks")
+    count = min(len(digests) for loaders in first for digests in loaders)
+    cut = {tuple(digests[:count] for digests in loaders) for loaders in first}
+    source, basis = "probe, batches", f"first {count} batches of {len(first)} ranks"
+    if len(cut) > 1:
+        sheet.put("comm.same_batches", False, source, basis)
+        return
+    groups = max(sum(group.size > 1 for group in rank.process_groups) for rank in ranks)
+    if count < _FEWEST_BATCHES or any(len(set(digests)) < count for digests in next(iter(cut))):
+        why = "too few different batches were seen"
+    elif groups > 1:
+        why = "there are more process groups than the data-parallel one, which may share a batch"
+    elif not all(rank.forward is not None and rank.forward.whole_batches for rank in ranks):
+        why = "the model is not given the batches as they leave the loader"
+    else:
+        sheet.put("comm.same_batches", True, source, basis)
+        return
+    sheet.put("comm.same_batches", None, source, basis, why=why)
 
 
 def _process_groups(sheet: SheetBuilder, observation: Observation) -> None:
