@@ -15,13 +15,6 @@ from autotune.errors import InputError
 from autotune.facts.packing import Implementation, is_dense
 from autotune.records.script import NotTakenOver, PackingContext, ScriptContext, TakenOver
 
-Kind = Literal["messages", "prompt_completion", "text", "tokens"]
-_COLUMNS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
-    ("tokens", ("input_ids",)),
-    ("messages", ("messages",)),
-    ("prompt_completion", ("prompt", "completion")),
-    ("text", ("text",)),
-)
 # Keys of a saved configuration that say how it was saved, not what the model is.
 _OF_THE_FILE = (
     "_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "_attn_implementation",
@@ -73,30 +66,7 @@ def find_model(name: str, hub_cache: Path | None = None) -> ModelSource:
         )
     for file in _cached_configs(name, hub_cache or _hub_cache()):
         return ModelSource(name, _read_config(file), f"the local copy of {name}")
-    return ModelSource(name, None, "nothing of it lies on this machine")
-
-
-def guess_kind(source: str) -> Kind | None:
-    """What a row of a JSONL file is, from its first row; None where that cannot be seen."""
-    import glob
-
-    files = [f for f in sorted(glob.glob(source)) if f.endswith((".jsonl", ".json"))]
-    if not files:
-        return None
-    try:
-        with open(files[0], encoding="utf-8") as lines:
-            row = json.loads(next(line for line in lines if line.strip()))
-    except (OSError, ValueError, StopIteration):
-        raise InputError(
-            "the first line is no JSON object", where=files[0], hint="JSON lines: one object to a line"
-        ) from None
-    return kind_of_columns(row if isinstance(row, dict) else ())
-
-
-def kind_of_columns(names: Iterable[str]) -> Kind | None:
-    """What a row with these columns is; None where no kind fits."""
-    known = set(names)
-    return next((kind for kind, needed in _COLUMNS if known.issuperset(needed)), None)
+    return ModelSource(name, None, f"no config.json of {name} is on this machine")
 
 
 def transformers_version(interpreter: str) -> str | None:
@@ -119,7 +89,10 @@ def decide_packing(
     """The verdict of the isolation table for this model; what is not known is not packed."""
     family = model_type or model.model_type
     if family is None:
-        reason = f"the model's family is not known ({model.where}); --model-type names it"
+        reason = (
+            f"whether packed examples would see each other depends on the model's family, and {model.where}; "
+            "--model-type FAMILY names it (the model_type of its config.json)"
+        )
         return wanted.model_copy(update={"verdict": "unknown", "reason": reason})
     implementation: Implementation | None = "dense" if is_dense(family) else kernels
     if implementation is None:

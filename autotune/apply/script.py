@@ -71,19 +71,19 @@ def template_values(context: ScriptContext) -> dict[str, Any]:
     if data.streaming and not context.optimizer.max_steps:
         raise InputError(
             "a streamed data set has no known length",
-            hint="set optimizer.max_steps",
+            hint="--set optimizer.max_steps=N",
             code="script-incomplete",
         )
     if context.precision.float8 and compiled_part(context)[0] != "blocks":
         raise InputError(
             "float8 is slower than bfloat16 unless blocks are compiled",
-            hint="set memory.compile to blocks",
+            hint="--set memory.compile=blocks",
             code="script-incomplete",
         )
     if data.kind != "tokens" and not (model.tokenizer or model.path):
         raise InputError(
             "rows of text need a tokenizer",
-            hint="set model.tokenizer or model.path",
+            hint="--set model.tokenizer=PATH, a folder, a tokenizer.json or a hub id",
             code="script-incomplete",
         )
     return {

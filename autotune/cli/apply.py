@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli.choices import choice_of, choice_options
-from autotune.cli.common import chosen_run, current_screen, output_options, runs_dir_option
+from autotune.cli.common import (
+    chosen_run,
+    current_screen,
+    output_options,
+    refuse_existing,
+    runs_dir_option,
+)
 from autotune.cli.complete import run_names
 from autotune.cli.kinds import PathValue
 from autotune.errors import AutotuneError, InputError
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
 )
 @click.option("--full", is_flag=True, help="Show added modules in full, not only by name.")
 @click.option("-o", "--output", type=PathValue(dir_okay=False), help="File for --template.")
+@click.option("--overwrite", is_flag=True, help="Replace the file of -o if it is there.")
 @click.option(
     "--set", "settings", multiple=True, metavar="PART.FIELD=VALUE",
     help="A setting of the script, over what the run saw; autotune generate --fields lists them.",
@@ -47,6 +54,7 @@ def command(
     environment: Path | None,
     full: bool,
     output: Path | None,
+    overwrite: bool,
     settings: tuple[str, ...],
     select: tuple[str, ...],
     exclude: tuple[str, ...],
@@ -70,13 +78,15 @@ def command(
     )
     if output is not None and template is None:
         raise InputError("--output has no effect without --template", code="usage")
+    if overwrite and template is None:
+        raise InputError("--overwrite has no effect without --template", code="usage")
     if settings and template is None:
         raise InputError("--set has no effect without --template", code="usage")
     folder = chosen_run(runs_dir, run_name)
     if revert:
         _revert(folder)
     elif template is not None:
-        _from_template(folder, template, output, settings)
+        _from_template(folder, template, output, overwrite, settings)
     elif environment is not None:
         _environment(folder, environment)
     else:
@@ -184,7 +194,9 @@ def _environment(folder: Path, into: Path) -> None:
         screen.answer("these are the packages of the watched job; autotune optimize proves a change first")
 
 
-def _from_template(folder: Path, template: str, output: Path | None, settings: tuple[str, ...]) -> None:
+def _from_template(
+    folder: Path, template: str, output: Path | None, overwrite: bool, settings: tuple[str, ...]
+) -> None:
     from autotune.optimize.script import script_of
     from autotune.records.answers import ScriptWritten
     from autotune.store import write_text
@@ -194,13 +206,7 @@ def _from_template(folder: Path, template: str, output: Path | None, settings: t
         raise InputError(
             "--template needs a file to write", hint="add -o train_fsdp2.py", code="argument-missing"
         )
-    if output.exists():
-        raise InputError(
-            "this file is there already",
-            where=str(output),
-            hint="choose another name with -o",
-            code="file-in-the-way",
-        )
+    refuse_existing(output, overwrite)
     filled = script_of(folder, output, template, settings)
     write_text(output, filled.text)
     if screen.as_json:
@@ -211,4 +217,7 @@ def _from_template(folder: Path, template: str, output: Path | None, settings: t
     )
     for missing in filled.missing:
         screen.answer(f"still to be set: {missing}")
-    screen.answer(f"run it with: {filled.launch}")
+    if filled.missing:
+        screen.answer("the script cannot train before that is set; --overwrite writes this file again")
+    else:
+        screen.answer(f"run it with: {filled.launch}")

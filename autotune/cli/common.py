@@ -77,6 +77,19 @@ def chosen_run(runs_dir: Path, name: str | None) -> Path:
     return folder
 
 
+def refuse_existing(output: Path, overwrite: bool) -> None:
+    """Raise InputError where a file would be replaced that nobody said may go."""
+    from autotune.errors import InputError
+
+    if output.exists() and not overwrite:
+        raise InputError(
+            "this file is there already",
+            where=str(output),
+            hint="--overwrite replaces it, -o takes another name",
+            code="file-in-the-way",
+        )
+
+
 def fails_on(diagnosis: Diagnosis, severity: str | None) -> bool:
     """Some finding is as severe as --fail-on says, or worse."""
     if severity is None:

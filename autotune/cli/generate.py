@@ -7,13 +7,11 @@ from typing import Any, Literal
 
 import click
 
-from autotune.cli.common import current_screen, output_options
+from autotune.cli.common import current_screen, output_options, refuse_existing
 from autotune.cli.kinds import NumberValue, PathValue
 from autotune.errors import InputError
 
-_EXAMPLE = (
-    "Example: autotune generate --model org/name --data 'chats/*.jsonl' --examples-per-step 64 -o train.py"
-)
+_EXAMPLE = "Example: autotune generate --model org/name --data 'chats/*.jsonl' -o train.py"
 
 
 @click.command("generate", epilog=_EXAMPLE)
@@ -59,6 +57,7 @@ _EXAMPLE = (
 @click.option("--fields", is_flag=True, help="List every setting of --set and leave.")
 @click.option("--template", default="fsdp2", show_default=True, help="A template of your own: PATH.j2.")
 @click.option("-o", "--output", type=PathValue(dir_okay=False), help="File to write.")
+@click.option("--overwrite", is_flag=True, help="Replace the file of -o if it is there.")
 @output_options
 def command(
     model: str | None,
@@ -81,6 +80,7 @@ def command(
     fields: bool,
     template: str,
     output: Path | None,
+    overwrite: bool,
 ) -> None:
     """Write a self-contained FSDP2 training script for a model and data, without watching a job."""
     from autotune.apply.generate import field_lines
@@ -98,12 +98,11 @@ def command(
         if given is None:
             raise InputError(f"{name} is missing", hint=_EXAMPLE.removeprefix("Example: "))
     assert model is not None and data is not None and output is not None
-    if output.exists():
-        raise InputError("this file is there already", where=str(output), hint="choose another name with -o")
+    refuse_existing(output, overwrite)
+    from autotune.apply.data_source import refuse_unfit, seen_kind
     from autotune.apply.generate import (
         decide_packing,
         find_model,
-        guess_kind,
         make_context,
         transformers_version,
     )
@@ -112,9 +111,8 @@ def command(
     from autotune.store import write_text
 
     source = find_model(model)
-    found = kind or guess_kind(data)
-    if found is None:
-        raise InputError("what a row of the data is cannot be seen from here", where=data, hint="add --kind")
+    set_by_hand = any(setting.startswith("data.kind=") for setting in settings)
+    found = kind or ("tokens" if set_by_hand else seen_kind(data, "--kind"))
     wanted = PackingContext(**_given(row_tokens=row_tokens))
     packing = decide_packing(
         source, model_type, kernels, version or transformers_version(interpreter), wanted
@@ -137,6 +135,7 @@ def command(
         "run": {"output_dir": f"{output.stem}_output"},
     }
     context = make_context(parts, settings)
+    refuse_unfit(context.data)
     text = render_script(context, *template_place(template))
     write_text(output, text)
     launch = f"torchrun --nproc-per-node {processes} {output}"
@@ -148,8 +147,8 @@ def command(
             GeneratedScript(script=str(output), launch=launch, packed=packs, packing_reason=reason)
         )
         return
-    how = "packed" if context.packing.packs else "one example a row"
-    screen.answer(f"wrote {output}; rows: {how} ({context.packing.reason})")
+    how = "packed" if context.packing.packs else "not packed, one padded example each"
+    screen.answer(f"wrote {output}\nrows: {how}: {context.packing.reason}")
     screen.answer(f"run it with: {launch}")
 
 

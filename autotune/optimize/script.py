@@ -44,6 +44,7 @@ def script_of(run: Path, output: Path, template: str = "fsdp2", settings: Iterab
 
     Raises InputError when the run lacks what a script needs; the message names it.
     """
+    from autotune.apply.data_source import refuse_unfit
     from autotune.apply.generate import with_settings
     from autotune.apply.script import render_script, template_place
     from autotune.records.facts import FactSheet
@@ -58,7 +59,7 @@ def script_of(run: Path, output: Path, template: str = "fsdp2", settings: Iterab
             hint="watch it again: autotune analyze -- COMMAND",
             code="script-incomplete",
         )
-    notes, settings = Notes(), list(settings)
+    notes, settings = Notes(), _with_kind(list(settings))
     context = _context(run, output, observation, lead, lead.recipe, facts, notes)
     if settings:
         for setting in settings:
@@ -69,9 +70,22 @@ def script_of(run: Path, output: Path, template: str = "fsdp2", settings: Iterab
         ]
         parts = context.model_dump(exclude={"taken_over"}) | {"taken_over": notes.taken}
         context = with_settings(parts, settings)
+        if any(setting.startswith("data.") for setting in settings):
+            refuse_unfit(context.data)
     text = render_script(context, *template_place(template))
     launch = f"torchrun --nproc-per-node {max(1, observation.expected_ranks)} {shlex.quote(str(output))}"
     return Filled(text, launch, notes.missing)
+
+
+def _with_kind(settings: list[str]) -> list[str]:
+    """A data set that is named comes with the kind of its rows, or says it. Raises InputError."""
+    from autotune.apply.data_source import seen_kind
+
+    given = dict(setting.partition("=")[::2] for setting in settings)
+    source = given.get("data.source")
+    if not source or "data.kind" in given:
+        return settings
+    return [*settings, f"data.kind={seen_kind(source, '--set data.kind=KIND')}"]
 
 
 def _context(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.apply.generate import guess_kind, kind_of_columns
+from autotune.apply.data_source import KINDS, guess_kind, kind_of_columns
 from autotune.errors import InputError
 from autotune.optimize.script_notes import Notes
 from autotune.optimize.script_settings import carried
@@ -33,7 +33,7 @@ def data_of(observation: Observation, recipe: RecipeRecord, notes: Notes) -> Dat
         problem = why
     notes.leave("data set", problem)
     notes.missing.append(
-        f"the data set: {problem}; --set data.source=FILE --set data.kind=KIND, or edit OPTIONS"
+        f"the data set: {problem}; add --set data.source=FILE --set data.kind=KIND; kinds are {KINDS}"
     )
     return DataContext(source=PLACEHOLDER, kind="tokens")
 
@@ -44,7 +44,9 @@ def _hook(dataset: DatasetRecipe, notes: Notes) -> DataContext:
     notes.take("data set", dataset.class_name, str(dataset.file))
     for name in dataset.unknown_arguments:
         notes.leave(f"data set argument {name}", "its value cannot be written down")
-        notes.missing.append(f"argument {name} of {dataset.class_name}, in HOOK")
+        notes.missing.append(
+            f"argument {name} of {dataset.class_name}: add --set data.hook_arguments.{name}=VALUE"
+        )
     return DataContext(
         source=f"{dataset.file}:{dataset.class_name}",
         kind=kind_of_columns(dataset.item_keys) or "tokens",

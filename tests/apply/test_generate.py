@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.apply.generate import decide_packing, find_model, guess_kind, transformers_version
+from autotune.apply.data_source import guess_kind
+from autotune.apply.generate import decide_packing, find_model, transformers_version
 from autotune.cli.main import run
 from autotune.errors import InputError
 from autotune.records.script import PackingContext
@@ -127,6 +128,26 @@ def test_a_script_is_written_with_what_was_given(folder: Path, capsys: pytest.Ca
         (["--model", "empty.json", "--data", "chats.jsonl", "-o", "x.py"], "no model_type"),
         (["--model", "model", "--data", "org/set", "-o", "x.py"], "add --kind"),
         (["--model", "model", "--data", "bad.jsonl", "-o", "x.py"], "no JSON object"),
+        (["--model", "model", "--data", "no.jsonl", "-o", "x.py"], "no.jsonl: there is no such file"),
+        (["--model", "model", "--data", "no/*.parquet", "--kind", "text", "-o", "x.py"], "no such file"),
+        (["--model", "model", "--data", "no.py:Rows", "--kind", "text", "-o", "x.py"], "no.py: there is no"),
+        (["--model", "model", "--data", "no.csv", "--kind", "text", "-o", "x.py"], "no such file or folder"),
+        (
+            ["--model", "model/config.json", "--data", "no.jsonl", "--kind", "text", "-o", "x.py"],
+            "no such file",
+        ),
+        (
+            ["--model", "model", "--data", "chats.jsonl", "--eval-data", "no.jsonl", "-o", "x.py"],
+            "no.jsonl: there is no such file",
+        ),
+        (["--model", "model", "--data", "hub.txt", "--kind", "text", "-o", "x.py"], "cannot read this kind"),
+        (["--model", "model", "--data", "turns.jsonl", "-o", "x.py"], "(user, assistant)"),
+        (["--model", "model", "--data", "turns.jsonl", "-o", "x.py"], "prompt_completion (a row has prompt"),
+        (
+            ["--model", "model", "--data", "turns.jsonl", "--kind", "text", "-o", "x.py"],
+            "need text; the first row has user, assistant",
+        ),
+        (["--model", "model", "--data", "org/set", "-o", "x.py"], "tokens (a row has input_ids)"),
         (["--model", "model", "--data", "chats.jsonl", "-o", "x.py", "--set", "a"], "PART.FIELD=VALUE"),
         (
             ["--model", "model", "--data", "chats.jsonl", "-o", "x.py", "--set", "optimizer.lr=1"],
@@ -144,10 +165,33 @@ def test_what_is_missing_or_wrong_is_one_line(
 ) -> None:
     (folder / "hub").mkdir()
     (folder / "bad.jsonl").write_text("no json\n")
+    (folder / "hub.txt").write_text("words\n")
+    (folder / "turns.jsonl").write_text('{"user": "a", "assistant": "b"}\n')
     (folder / "empty.json").write_text("{}")
     assert run(["generate", *words]) == 2
-    assert said in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert said in shown and shown.count("\n") == 1
     assert not (folder / "x.py").exists()
+
+
+def test_keys_of_other_names_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "turns.jsonl").write_text('{"user": "a", "assistant": "b"}\n')
+    words = ["generate", "--model", "model", "--data", "turns.jsonl", "--kind", "prompt_completion"]
+    columns = ["--set", "data.prompt_column=user", "--set", "data.completion_column=assistant"]
+    assert run([*words, *columns, "-o", "out.py", "--python", "no-python"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "wrote out.py rows: not packed, one padded example each: " in shown
+    assert "run it with: torchrun --nproc-per-node 1 out.py" in shown
+
+
+def test_a_file_in_the_way_is_replaced_only_when_asked(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "out.py").write_text("mine\n")
+    words = ["generate", "--model", "model", "--data", "chats.jsonl", "-o", "out.py"]
+    assert run(words) == 2 and "--overwrite" in capsys.readouterr().err
+    assert (folder / "out.py").read_text() == "mine\n"
+    assert run([*words, "--overwrite"]) == 0 and "torchrun" in (folder / "out.py").read_text()
 
 
 def test_every_setting_is_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from apply_sites import calls_named, site_of
 from findings_made import observation
 
+from autotune.cli.main import run as cli
 from autotune.errors import InputError
 from autotune.optimize.script import script_of
 from autotune.optimize.script_data import data_of
@@ -208,7 +210,41 @@ def test_a_recorded_run_gives_a_script_that_says_what_it_took_over(tmp_path: Pat
     assert f"Filled from run {run.name}" in doc and "learning rate" in doc
     assert "Compiled on a GPU: " in doc and "--compile never switches it off" in doc
     assert (tmp_path / "out_tokenizer" / "tokenizer.json").is_file()
-    changed = script_of(run, tmp_path / "out.py", settings=["run.seed=5", "data.source=rows.jsonl"])
+    rows = tmp_path / "rows.jsonl"
+    with pytest.raises(InputError, match=r"rows\.jsonl: there is no such file"):
+        script_of(run, tmp_path / "out.py", settings=[f"data.source={rows}"])
+    rows.write_text('{"user": "a", "assistant": "b"}\n')
+    with pytest.raises(InputError, match=r"\(user, assistant\).*prompt_completion.*--set data\.kind=KIND"):
+        script_of(run, tmp_path / "out.py", settings=[f"data.source={rows}"])
+    rows.write_text('{"text": "a"}\n')
+    assert (
+        "row[cfg.text_column]" in script_of(run, tmp_path / "out.py", settings=[f"data.source={rows}"]).text
+    )
+    changed = script_of(run, tmp_path / "out.py", settings=["run.seed=5", f"data.source={rows}"])
     assert "seed=5" in changed.text and "run.seed 5 (given by hand)" in " ".join(changed.text.split())
     with pytest.raises(InputError, match="generate --fields"):
         script_of(run, tmp_path / "out.py", settings=["run.sed=5"])
+
+
+@pytest.mark.parametrize("with_data", [False, True])
+def test_no_command_is_shown_while_something_must_be_set(
+    tmp_path: Path, with_data: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(next(RECORDED.glob("at-*")), tmp_path / "run")
+    (run / "launches" / "observe" / "recipe" / "tokenizer").mkdir(parents=True)
+    seen = run / "launches" / "observe" / "observation.json"
+    record = json.loads(seen.read_text())
+    for rank in record["ranks"]:
+        rank["recipe"] |= {"dataset": None, "loaded": []}
+    seen.write_text(json.dumps(record))
+    (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n')
+    words = ["apply", str(run), "--template", "fsdp2", "-o", str(tmp_path / "out.py"), "--overwrite"]
+    words += ["--set", f"data.source={tmp_path / 'rows.jsonl'}"] if with_data else []
+    (tmp_path / "out.py").write_text("before\n")
+    assert cli(words) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("run it with: torchrun" in shown) is with_data
+    assert ("still to be set: the data set: " in shown) is not with_data
+    assert ("--set data.source=FILE --set data.kind=KIND" in shown) is not with_data
+    assert "torchrun" in (tmp_path / "out.py").read_text()
+    assert cli(words[:6]) == 2 and "--overwrite replaces it" in capsys.readouterr().err
