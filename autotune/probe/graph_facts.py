@@ -10,26 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import foreign_models, models
+from . import foreign_models, models, penalties
 from .core import core
 
 _MOST_NODES = 300_000
 _HIDDEN = ("CheckpointFunctionBackward",)  # holds parameters that the graph does not show
-_OF_VALUES = frozenset(
-    f"{name}Backward"
-    for name in (
-        "Norm",
-        "LinalgVectorNorm",
-        "Pow",
-        "Abs",
-        "Square",
-        "Sum",
-        "Mean",
-        "Dot",
-        "Sign",
-        "ForeachNorm",
-    )
-)
 _done = False
 _found: dict[str, Any] = {}
 _unused: list[tuple[str, Any, int]] = []  # name, parameter, its version when the graph was walked
@@ -60,7 +45,7 @@ def backward_begins(tensors: Any, steps_ended: int) -> None:
     unused = [leaf for leaf in known if id(leaf) not in used]
     _unused.extend((names[id(leaf)], leaf, leaf._version) for leaf in unused)
     inner = [flag for node, flag in needed.items() if not _is_leaf(node)]
-    penalised = _penalised(needed, used)
+    penalised = [leaf for leaf in penalties.find(nodes, needed) if id(leaf) in used]
     trained = sum(leaf.numel() for leaf in known if id(leaf) in used)
     _found.update(
         {
@@ -69,21 +54,6 @@ def backward_begins(tensors: Any, steps_ended: int) -> None:
             "needless_backward_frac": inner.count(False) / len(inner) if inner else 0.0,
         }
     )
-
-
-def _penalised(nodes: dict[Any, bool], used: set[int]) -> list[Any]:
-    """Trained parameters whose own values go into the loss, through a norm, a power or the like, besides
-    their use in the model.
-    """
-    uses: dict[int, set[str]] = {}
-    parameters: dict[int, Any] = {}
-    for node in nodes:
-        name = type(node).__name__
-        for child, _ in node.next_functions:
-            if child is not None and _is_leaf(child) and id(child.variable) in used:
-                parameters[id(child.variable)] = child.variable
-                uses.setdefault(id(child.variable), set()).add(name.rstrip("0123456789"))
-    return [parameters[key] for key, names in uses.items() if names & _OF_VALUES and names - _OF_VALUES]
 
 
 def _is_leaf(node: Any) -> bool:

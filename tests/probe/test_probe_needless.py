@@ -119,3 +119,56 @@ def test_a_loop_that_trains_is_not_a_python_loop(tmp_path: Path) -> None:
     assert loops.inside(code, 6) and not loops.inside(code, 6, step_ends=6)
     assert loops.inside(code, 5, step_ends=6) and loops.inside(code, 7)
     assert not loops.inside(code, 1)
+
+
+def _penalised(kind: str) -> int:
+    """Values that count as penalised in one loss of a small model; its two weights hold 72 and 24."""
+    import torch
+    from torch.nn import functional
+
+    first = torch.nn.Parameter(torch.randn(8, 1, 3, 3))
+    last = torch.nn.Parameter(torch.randn(8, 3))
+    own = [first, last]
+    x, w, v = torch.randn(2, 1, 9, 9), first, last
+    if kind == "standardized":
+        w = w - w.mean((1, 2, 3), keepdim=True)
+        w = w / w.std((1, 2, 3), keepdim=True)
+    if kind == "normed":
+        w, v = w * (2.0 / w.norm()), v / v.pow(2).sum(0, keepdim=True).sqrt()
+    if kind == "elementwise":
+        x = x * first.mean()
+    logits = functional.conv2d(x, w).mean((2, 3)) @ v
+    loss = functional.cross_entropy(logits, torch.tensor([0, 1]))
+    if kind == "norms":
+        loss = loss + 1e-4 * sum(p.norm() ** 2 for p in own)
+    if kind == "squares":
+        loss = loss + 1e-4 * sum((p * p).sum() for p in own)
+    if kind == "stacked":
+        loss = loss + 1e-4 * torch.stack([p.norm() for p in own]).norm()
+    if kind == "flat":
+        loss = loss + 1e-4 * torch.cat([p.flatten() for p in own]).abs().sum()
+    if kind == "foreach":
+        loss = loss + 1e-4 * sum(torch._foreach_norm(own))
+    if kind == "last":
+        loss = loss + 1e-4 * last.pow(2).sum()
+    if kind == "regression":
+        loss = loss + (last * torch.ones(8, 3)).pow(2).mean()
+    nodes, stack = set(), [loss.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in nodes:
+            nodes.add(node)
+            stack += [child for child, _ in node.next_functions]
+    return sum(leaf.numel() for leaf in part("penalties").find([loss.grad_fn], nodes))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        *[(kind, 96) for kind in ("norms", "squares", "stacked", "flat", "foreach")],
+        ("last", 24),
+        *[(kind, 0) for kind in ("standardized", "normed", "elementwise", "regression", "none")],
+    ],
+)
+def test_a_penalty_in_the_loss_is_no_norm_inside_the_model(kind: str, values: int) -> None:
+    assert _penalised(kind) == values
