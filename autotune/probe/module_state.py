@@ -20,10 +20,12 @@ _ABOUT_HOOKS = (
 def install(torch: Any) -> None:
     module = torch.nn.Module
     original = module.__reduce_ex__
+    own = "__reduce_ex__" in vars(module)
 
     @functools.wraps(original)
     def __reduce_ex__(self: Any, protocol: Any, /) -> Any:
-        found = original(self, protocol)
+        # inherited: whatever comes after the module among the classes of this one, a mixin's too
+        found = original(self, protocol) if own else super(module, self).__reduce_ex__(protocol)
         try:
             return _without_ours(found)
         except Exception:

@@ -10,6 +10,7 @@ from typing import Any
 from weakref import ref
 
 from .frames import Span, absolute
+from .source import values as local_names
 
 _trees: dict[str, dict[Span, ast.AST] | None] = {}
 # namespaces that argparse filled: (weak reference, destination -> option string)
@@ -179,9 +180,12 @@ def _origin(node: ast.AST, frame: FrameType) -> tuple[str, str | None]:
 def _value(node: ast.AST, frame: FrameType) -> object:
     """Value of a plain name or attribute chain in the frame, without running any code of the user's."""
     if isinstance(node, ast.Name):
-        if node.id in frame.f_locals:
-            return frame.f_locals[node.id]
-        return frame.f_globals.get(node.id)
+        local = local_names(frame)
+        if node.id in local:
+            return local[node.id]
+        code = frame.f_code
+        own = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
+        return None if node.id in own else frame.f_globals.get(node.id)
     if isinstance(node, ast.Attribute):
         base = _value(node.value, frame)
         return getattr(base, "__dict__", {}).get(node.attr) if base is not None else None
@@ -249,8 +253,8 @@ def asked_by(frame: FrameType) -> str | None:
 _SECRET_NAMES = ("token", "key", "secret", "password", "auth", "credential")
 
 
-def short(value: object, name: str = "") -> str:
-    """A short text of a value: never a secret, never a tensor's contents."""
+def short(value: object, name: str = "", depth: int = 4) -> str:
+    """A short text of a value: never a secret, never a tensor's contents; `depth` containers deep."""
     if any(word in name.lower() for word in _SECRET_NAMES) and isinstance(value, str):
         return "<hidden>"
     if value is None or isinstance(value, (bool, int, float, complex)):
@@ -262,13 +266,12 @@ def short(value: object, name: str = "") -> str:
         return clean(text if len(text) <= 120 else text[:117] + "...", 120)
     if isinstance(value, os.PathLike):
         return repr(str(value))[:120]
-    if isinstance(value, (tuple, list)) and len(value) <= 8:
-        inner = ", ".join(short(item) for item in value)
+    if isinstance(value, (tuple, list)) and len(value) <= 8 and depth:
+        inner = ", ".join(short(item, depth=depth - 1) for item in value)
         return f"[{inner}]"[:120] if isinstance(value, list) else f"({inner})"[:120]
-    if isinstance(value, dict) and len(value) <= 8:
-        return ("{" + ", ".join(f"{key!r}: {short(item, str(key))}" for key, item in value.items()) + "}")[
-            :160
-        ]
+    if isinstance(value, dict) and len(value) <= 8 and depth:
+        items = (f"{key!r}: {short(item, str(key), depth - 1)}" for key, item in value.items())
+        return ("{" + ", ".join(items) + "}")[:160]
     kind = type(value)
     if kind.__module__ == "torch" and kind.__name__ in ("dtype", "device"):
         return str(value)

@@ -163,9 +163,9 @@ def _calls(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
 
 
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _jsonable(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_jsonable(inner) for inner in value]
+def _jsonable(value: Any, depth: int = 16) -> Any:
+    if isinstance(value, dict) and depth:
+        return {str(key): _jsonable(inner, depth - 1) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)) and depth:
+        return [_jsonable(inner, depth - 1) for inner in value]
     return value if isinstance(value, _PLAIN) else str(value)

@@ -10,6 +10,8 @@ from typing import Any
 from . import frames
 
 _OPTIMISED = 0x1  # of a function: its locals are no dictionary
+_ASK = {"locals", "vars", "eval", "exec", "dir", "f_locals"}
+_OWN_REFERENCES = 3  # the frame's, the name here and the argument of the count
 _trees: dict[str, ast.Module | None] = {}
 
 
@@ -59,11 +61,17 @@ def _around(node: ast.AST, line: int, found: list[ast.AST]) -> None:
 
 
 def values(frame: FrameType) -> dict[str, Any]:
-    """The frame's local names. Before Python 3.13 a frame keeps the dictionary it once gave out, and with it
-    every value in there: it is emptied.
+    """The frame's local names.
+
+    Before Python 3.13 a frame keeps the dictionary it once gave out, and with it every value in there: it is
+    emptied, unless the job itself has it. A function that asks for its own locals is not looked at, since the
+    look would bring that dictionary up to date.
     """
+    older = sys.version_info < (3, 13) and bool(frame.f_code.co_flags & _OPTIMISED)
+    if older and _ASK & {*frame.f_code.co_names}:
+        return {}
     given = frame.f_locals
     found = dict(given)
-    if sys.version_info < (3, 13) and frame.f_code.co_flags & _OPTIMISED:
+    if older and sys.getrefcount(given) <= _OWN_REFERENCES:
         given.clear()
     return found

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
-from .core import hook
+from .core import core, hook
 
 _MARK = "_autotune_observed"
 
@@ -53,6 +53,18 @@ def observe(
         setattr(owner, name, staticmethod(wrapper))
     else:
         setattr(owner, name, wrapper)
+        _same_to_scripts(original, wrapper)
+
+
+def _same_to_scripts(original: Any, wrapper: Any) -> None:
+    """TorchScript knows its builtin functions by identity: the wrapper is one wherever the original is."""
+    builtins: Any = sys.modules.get("torch.jit._builtins")
+    try:
+        name = builtins._find_builtin(original) if builtins is not None else None
+        if name is not None:
+            builtins._register_builtin(wrapper, name)
+    except Exception:
+        core.sink.fault("wrapping._same_to_scripts")
 
 
 def _wrapper(

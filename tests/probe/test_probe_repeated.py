@@ -218,11 +218,35 @@ def test_what_a_frame_gave_out_is_not_kept_alive() -> None:
     def function() -> Any:
         thing = Thing()
         seen = weakref.ref(thing)
-        assert part("source").values(sys._getframe())["thing"] is thing
+        found = read(sys._getframe())["thing"] is thing
         del thing
-        return seen()
+        return found, seen()
 
-    assert function() is None
+    read = part("source").values
+    assert function() == (True, None)
+
+
+def test_the_dictionary_of_locals_a_job_holds_stays_what_it_is() -> None:
+    import sys
+
+    def asks(rate: float) -> Any:
+        settings = locals()
+        later = 1
+        read(sys._getframe())
+        return settings, later
+
+    def is_asked(rate: float) -> Any:
+        frame = sys._getframe()
+        given = frame.f_back.f_locals if frame.f_back is None else look(frame)
+        read(frame)
+        return given
+
+    def look(frame: Any) -> Any:
+        return frame.f_locals
+
+    read = part("source").values
+    assert set(asks(0.5)[0]) == {"rate", "read", "sys"}
+    assert is_asked(0.5)["rate"] == 0.5
 
 
 @pytest.mark.parametrize(
