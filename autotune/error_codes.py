@@ -23,7 +23,7 @@ EXIT_MEANINGS: dict[Exit, str] = {
     Exit.JOB_FAILED: "The training job failed or could not start; its output is in train.log of the launch.",
     Exit.NOT_OBSERVED: "The observer never attached, or saw no training step.",
     Exit.SLOWER_OR_BROKEN: "verify: the patched job is slower, crashes, or trains differently.",
-    Exit.UNDECIDED: "verify: undecided; more pairs or a quieter machine may decide it.",
+    Exit.UNDECIDED: "verify, optimize: undecided; more pairs, minutes or a quieter machine may decide it.",
     Exit.FILES: "A folder is read-only, a disk is full, or a file cannot be read.",
     Exit.BUG: "A bug in autotune; the traceback is in the file that the message names.",
     Exit.INTERRUPTED: "You pressed Ctrl-C; what was recorded until then is kept.",

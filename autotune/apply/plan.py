@@ -136,7 +136,10 @@ class _Planner:
             if not any(fix.steps for finding in findings for fix in finding.fixes):
                 return None  # nothing but advice: no group to speak of
             rules = [f.rule for f in findings]
-            reason = "; ".join(f"{rule}: {' | '.join(why)}" for rule, why in refusals.items())
+            alone = len(refusals) == 1  # the group has its name
+            reason = "; ".join(
+                (f"{rule}: " if not alone else "") + " | ".join(why) for rule, why in refusals.items()
+            )
             return PlanGroup(id="+".join(rules), rules=rules, members=[], admissible=False, reason=reason)
         rules = [member.rule for member in members]
         return PlanGroup(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from autotune.cli.kinds import NumberValue, PathValue
 from autotune.console import Screen
@@ -88,6 +89,25 @@ def refuse_existing(output: Path, overwrite: bool) -> None:
             hint="--overwrite replaces it, -o takes another name",
             code="file-in-the-way",
         )
+
+
+def options_again(without: Collection[str]) -> list[str]:
+    """The options that this call was given, as one types them again, but those of the names in `without`."""
+    ctx = click.get_current_context()
+    words: list[str] = []
+    for param in ctx.command.params:
+        given = ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        if not isinstance(param, click.Option) or param.name in without or not given:
+            continue
+        if param.name not in ctx.params:  # of the screen
+            continue
+        value, name = ctx.params[param.name], max(param.opts, key=len)
+        if param.is_flag:
+            words += [name]
+            continue
+        for one in value if param.multiple else [value]:
+            words += [name, f"{one:g}" if isinstance(one, float) else str(one)]
+    return words
 
 
 def fails_on(diagnosis: Diagnosis, severity: str | None) -> bool:

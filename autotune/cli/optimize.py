@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 
 from autotune.cli.analyze import observe_and_diagnose
 from autotune.cli.choices import choice_of, choice_options, refuse_pairs
-from autotune.cli.common import chosen_run, current_screen, output_options, price_option, runs_dir_option
+from autotune.cli.common import (
+    chosen_run,
+    current_screen,
+    options_again,
+    output_options,
+    price_option,
+    runs_dir_option,
+)
 from autotune.cli.jobs import job_options, require_command, rule_sources, set_fault, set_state
 from autotune.cli.kinds import NumberValue
 from autotune.cli.launcher import launcher_of, launcher_options
@@ -141,6 +149,7 @@ def command(
         memory_limit_gib=memory_limit,
         max_trials=max_trials,
         max_minutes=max_minutes,
+        resume_command=_resume_command(folder),
         wheelhouse=wheelhouse or (Path(record.wheelhouse) if record.wheelhouse else None),
     )
     record = record.model_copy(update={"process": this_process()})
@@ -153,7 +162,8 @@ def command(
         if isinstance(fault, InterruptedRunError):
             fault.hint = f"autotune optimize --resume {folder.name} goes on"
         raise
-    set_state(folder, record, "optimized")
+    undecided = ladder.outcome == "undecided"
+    set_state(folder, record, "undecided" if undecided else "optimized")
     if screen.as_json:
         screen.document(ladder)
     else:
@@ -164,4 +174,9 @@ def command(
             screen.answer(
                 "next: autotune apply shows the diff; autotune apply --write puts it beside the original"
             )
-    return int(Exit.DONE)
+    return int(Exit.UNDECIDED if undecided else Exit.DONE)
+
+
+def _resume_command(folder: Path) -> str:
+    again = options_again({"resume", "max_minutes", "max_trials"})
+    return shlex.join(["autotune", "optimize", "--resume", folder.name, *again])

@@ -80,7 +80,7 @@ def _of_run(run: Path) -> list[TrialResult]:
         if rung.rules and rung.ratio_to_previous is not None
     ]
     for dropped in ladder.dropped:
-        if dropped.verdict is None or not (run / dropped.verdict).is_file():
+        if dropped.how == "not-decided" or dropped.verdict is None or not (run / dropped.verdict).is_file():
             continue
         verdict = read_record(run / dropped.verdict, Verdict)
         if verdict.ratio is not None:

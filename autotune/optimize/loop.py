@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from autotune.analyze.diagnose import diagnose_launch
 from autotune.analyze.watch import OBSERVE, watch
 from autotune.errors import AutotuneError, InterruptedRunError, JobFailedError
+from autotune.optimize import budget
 from autotune.optimize.arms import arm_of, finished_look, start_of, widest_tier
 from autotune.optimize.conventional import usual_optimisations
 from autotune.optimize.decisions import for_a_person
@@ -34,6 +35,7 @@ from autotune.optimize.signals import interruptible
 from autotune.optimize.state import LoopState
 from autotune.records.ladder import Dropped, Ladder
 from autotune.records.observation import Observation
+from autotune.records.verdict import Verdict
 from autotune.store import read_record, write_record
 from autotune.verify.arm import progress_line
 
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from autotune.records.findings import Diagnosis
     from autotune.records.plan import PatchedJob, Plan, PlanGroup
     from autotune.records.terms import Tier
-    from autotune.records.verdict import Verdict
     from autotune.verify.arm import Arm
 
 
@@ -97,18 +98,24 @@ class OptimizeLoop:
         while True:
             plan = self._plan(state)
             batch = self._next_batch(state, plan)
+            over = ""
             if not batch and self._memory.is_due(state, plan):
                 over = self._memory.go(state, plan)
-                if over:
-                    return over, False
-                continue
-            if not batch:
+            elif not batch:
                 self._confirm_whole(state)
+                if state.is_cut():
+                    return f"the limit of {self._options.max_minutes or 0:g} minutes is reached", False
                 return self._why_done(state, plan), True
-            over = self._over_budget(state, batch)
+            else:
+                over = self._over_budget(state, batch)
+                if over and len(batch) > 1 and not budget.fit_of(state, self._options, batch[:1]).over:
+                    self._journal.decide("alone", "The best of them alone fits:")
+                    batch, over = batch[:1], self._over_budget(state, batch[:1])
+                if not over:
+                    self._try(state, batch)
             if over:
+                state.untried = budget.untried(state, self._options, self._open_groups(state, plan))
                 return over, False
-            self._try(state, batch)
 
     def _tools(self) -> Tools:
         """What the memory plan tries its groups with."""
@@ -121,10 +128,15 @@ class OptimizeLoop:
             keep=lambda state, group, job, verdict: self._keep(
                 state, [(group, job)], verdict, self._verdict_file(state)
             ),
-            drop=lambda state, group, reason, judged: self._drop(
-                state, group, reason, self._verdict_file(state) if judged else None
-            ),
+            drop=self._drop_plan,
         )
+
+    def _drop_plan(self, state: LoopState, group: PlanGroup, reason: str, judged: bool) -> None:
+        if judged:
+            path = self._verdict_file(state)
+            self._drop_tried(state, group, reason, path, read_record(path, Verdict))
+        else:
+            self._drop(state, group, reason)
 
     def _verdict_file(self, state: LoopState) -> Path:
         return self._trial_folder(state.trials) / "verdict.json"
@@ -149,20 +161,24 @@ class OptimizeLoop:
         for group in plan.groups:
             if group.admissible or state.is_closed(group):
                 continue
-            refused = Dropped(group=group.id, rules=group.rules, reason=group.reason)
+            refused = Dropped(group=group.id, rules=group.rules, reason=group.reason, how="not-tried")
             if before.get(group.id) != refused:
                 text = f"Not tried: {name_of(group)}: {group.reason}"
                 self._journal.decide("refused", text, group=group.id)
             state.refused[group.id] = refused
         return plan
 
-    def _next_batch(self, state: LoopState, plan: Plan) -> list[PlanGroup]:
-        """The groups to try next, in order. Independent ones go together; a failed set goes one by one."""
-        open_groups = [
+    def _open_groups(self, state: LoopState, plan: Plan) -> list[PlanGroup]:
+        return [
             group
             for group in plan.groups
             if group.admissible and not state.is_closed(group) and self._is_worth_it(state, group)
-            if not self._memory.holds(state, plan, group)
+        ]
+
+    def _next_batch(self, state: LoopState, plan: Plan) -> list[PlanGroup]:
+        """The groups to try next, in order. Independent ones go together; a failed set goes one by one."""
+        open_groups = [
+            group for group in self._open_groups(state, plan) if not self._memory.holds(state, plan, group)
         ]
         if not open_groups:
             return []
@@ -190,28 +206,13 @@ class OptimizeLoop:
         return share is not None and share >= NEAR
 
     def _over_budget(self, state: LoopState, batch: Sequence[PlanGroup]) -> str:
-        from autotune.verify.estimate import estimate_minutes
-
-        options = self._options
-        if options.max_trials is not None and state.trials >= options.max_trials:
-            return f"the limit of {options.max_trials} trials is reached"
-        plan = estimate_minutes(state.observation, options.verify, arms=len(batch) + 1)
-        names = "; ".join(
-            f"{name_of(g)} (at most {g.ratio_upper:.2f}x)" if g.ratio_upper else name_of(g) for g in batch
-        )
-        cost = "The job's own times are not known, so neither is what this takes."
-        if plan is not None:
-            cost = (
-                f"Expected {plan.minutes_least:.1f} to {plan.minutes_most:.1f} minutes, "
-                f"{plan.launches_least} or more starts of the job."
-            )
-        text = f"Trial {state.trials + 1}: {names}. {cost}"
-        self._journal.decide("plan", text, groups=[g.id for g in batch])
-        if plan is None or options.max_minutes is None:
-            return ""
-        if state.minutes() + plan.minutes_least > options.max_minutes:
-            return f"the next trial does not fit into the limit of {options.max_minutes:g} minutes"
-        return ""
+        """Say what is tried next and what it takes; why it may not be, empty when it may."""
+        fit = budget.fit_of(state, self._options, batch)
+        if fit.text:
+            self._journal.decide("plan", fit.text, groups=[g.id for g in batch])
+        if fit.over:
+            state.needs_minutes = max(state.needs_minutes, fit.minutes_most)
+        return fit.over
 
     def _try(self, state: LoopState, batch: list[PlanGroup]) -> None:
         """One trial of cumulative arms."""
@@ -244,17 +245,16 @@ class OptimizeLoop:
         if len(groups) > 1:
             apart = too_weak(verdict, groups, self._options.min_gain_ratio)
             state.solo.update(group.id for group in apart)
-            left = [name_of(group) for group in groups if group not in apart]
-            then = (
-                f"Trying without {'; '.join(name_of(g) for g in apart)}."
-                if left
-                else "Trying them one by one."
+            outcome = budget.left_after(
+                groups, verdict, f"together: {verdict.sentence}", self._relative(path)
             )
-            self._journal.decide(
-                "split", f"Together: {verdict.sentence} {then}", groups=[g.id for g in apart]
-            )
+            if outcome.how == "not-decided":
+                state.undecided.append(outcome)
+            then = budget.next_words(state, self._options, groups, apart)
+            text = f"Together: {verdict.sentence.rstrip('.')}. {then}"
+            self._journal.decide("split", text, groups=[g.id for g in apart])
             return
-        self._drop(state, groups[0], verdict.sentence, path)
+        self._drop_tried(state, groups[0], verdict.sentence, path, verdict)
 
     def _without_package(self, state: LoopState, group: PlanGroup, fault: AutotuneError) -> bool:
         """Note a package that could not be had: the next plan takes the way behind it, if there is one."""
@@ -307,7 +307,7 @@ class OptimizeLoop:
             max_minutes=left or self._options.verify.max_minutes,
             shared_folder=self._run / "trials" / "parity",
         )
-        return run_comparison(
+        verdict = run_comparison(
             arms,
             folder=folder,
             options=options,
@@ -316,6 +316,12 @@ class OptimizeLoop:
             on_trial=self._journal.started,
             reference=self._reference(state),
         )
+        for note in budget.notes_of(verdict, folder):
+            if note not in state.notes:
+                state.notes.append(note)
+                self._journal.decide("note", f"Note, {note}")
+        budget.note_time(state, self._options, verdict, len(arms) - 1)
+        return verdict
 
     def _reference(self, state: LoopState) -> Arm:
         """Half precision is judged by the unchanged job, unless what was kept trains otherwise on purpose."""
@@ -386,9 +392,21 @@ class OptimizeLoop:
             )
 
     def _drop(self, state: LoopState, group: PlanGroup, reason: str, path: Path | None = None) -> None:
-        relative = str(path.relative_to(self._run)) if path is not None else None
+        relative = self._relative(path) if path is not None else None
         state.dropped.append(Dropped(group=group.id, rules=group.rules, reason=reason, verdict=relative))
         self._journal.decide("dropped", f"Dropped: {name_of(group)}: {reason}", group=group.id)
+
+    def _drop_tried(
+        self, state: LoopState, group: PlanGroup, reason: str, path: Path, verdict: Verdict
+    ) -> None:
+        """A change whose own trial did not prove it: dropped, or left without a decision."""
+        left = budget.left_after([group], verdict, reason, self._relative(path))
+        state.dropped.append(left)
+        word = "Not decided" if left.how == "not-decided" else "Dropped"
+        self._journal.decide("dropped", f"{word}: {name_of(group)}: {reason}", group=group.id)
+
+    def _relative(self, path: Path) -> str:
+        return str(path.relative_to(self._run))
 
     def _trial_folder(self, number: int) -> Path:
         return self._run / "trials" / f"{number:03d}"
@@ -405,7 +423,8 @@ class OptimizeLoop:
 
     def _write(self, state: LoopState, how: str, reason: str) -> Ladder:
         kept = {rule for group in state.kept for rule in group.rules}
-        tried = {rule for entry in state.dropped if entry.verdict for rule in entry.rules}
+        proven = (entry for entry in state.dropped if entry.verdict and entry.how == "not-kept")
+        tried = {rule for entry in proven for rule in entry.rules}
         ladder = Ladder(
             run=self._run.name,
             state=how,  # type: ignore[arg-type]
@@ -416,7 +435,9 @@ class OptimizeLoop:
             minutes=round(state.all_minutes(), 2),
             advice=for_a_person(state.diagnosis, kept, tried),
             conventional=usual_optimisations(state.original or state.diagnosis, state.rungs, tried),
-            outcome="faster" if state.kept else "nothing-kept" if state.left_out() else "nothing-to-do",
+            notes=state.notes,
+            go_on=budget.command_to_go_on(state, self._options, self._run.name) if how == "budget" else "",
+            outcome=state.outcome(how == "budget"),
         )
         write_record(self._run / "ladder.json", ladder)
         return ladder

@@ -98,6 +98,7 @@ class MemoryStage:
     def go(self, state: LoopState, plan: Plan) -> str:
         """One search. Returns why the loop has to stop; empty when it goes on."""
         if self._out_of_time(state):
+            state.needs_minutes = max(state.needs_minutes, self._least_minutes(state))
             return f"the memory plan does not fit into the limit of {self._options.max_minutes:g} minutes"
         self._due = False
         self._searches += 1
@@ -111,12 +112,15 @@ class MemoryStage:
 
     def _out_of_time(self, state: LoopState) -> bool:
         """Two starts are the least a search takes: one that measures, one of a plan."""
+        most = self._options.max_minutes
+        return most is not None and state.minutes() + self._least_minutes(state) > most
+
+    def _least_minutes(self, state: LoopState) -> float:
+        """Of a search; 0 where the job's own times are not known: then it is made."""
         from autotune.verify.estimate import launch_cost
 
-        cost, most = launch_cost(state.observation), self._options.max_minutes
-        if cost is None or most is None:
-            return False
-        return state.minutes() + 2 * cost.launch_s(len(WITH_BLOCKS)) / 60 > most
+        cost = launch_cost(state.observation)
+        return 2 * cost.launch_s(len(WITH_BLOCKS)) / 60 if cost is not None else 0.0
 
     def _why_not(self, state: LoopState, plan: Plan) -> str:
         """Why there is nothing to plan; empty when there is."""

@@ -29,3 +29,4 @@ class LoopOptions:
     memory_limit_gib: float | None = None  # what a rank may use; None: its device, or its share of the host
     wheelhouse: Path | None = None
     templates_dir: Path | None = None
+    resume_command: str = ""  # what goes on with this run as it was started, without its limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from autotune.records.ladder import Dropped, Rung
 
@@ -28,6 +28,11 @@ class LoopState:
     refused: dict[str, Dropped] = field(
         default_factory=dict
     )  # by group: not possible in the job as it is now
+    undecided: list[Dropped] = field(default_factory=list)  # sets whose joint trial decided nothing
+    untried: list[Dropped] = field(default_factory=list)  # what no trial was left for
+    notes: list[str] = field(default_factory=list)  # of the comparisons
+    cut: bool = False  # some comparison was ended by the limit of minutes
+    needs_minutes: float = 0.0  # of the largest trial that the limit ended or kept from being made
     kept: list[PlanGroup] = field(default_factory=list)
     solo: set[str] = field(default_factory=set)  # groups whose joint trial failed: tried one by one
     failed: dict[str, str] = field(default_factory=dict)  # packages that could not be had -> why
@@ -48,9 +53,28 @@ class LoopState:
         return self.minutes() + self.earlier_s / 60.0
 
     def left_out(self) -> list[Dropped]:
-        """What was dropped, and what was never possible."""
+        """What was dropped, what was not decided and not settled later, and what was not tried."""
         names = {entry.group for entry in self.dropped}
-        return self.dropped + [entry for entry in self.refused.values() if entry.group not in names]
+        settled = {rule for entry in self.dropped for rule in entry.rules}
+        settled |= {rule for group in self.kept for rule in group.rules}
+        return [
+            *self.dropped,
+            *(entry for entry in self.undecided if not set(entry.rules) <= settled),
+            *(entry for entry in self.refused.values() if entry.group not in names),
+            *self.untried,
+        ]
+
+    def is_cut(self) -> bool:
+        """The minutes ended a comparison, and what it was about is still not decided."""
+        return self.cut and any(entry.how == "not-decided" for entry in self.left_out())
+
+    def outcome(self, limited: bool) -> Literal["faster", "nothing-to-do", "nothing-kept", "undecided"]:
+        """The result in a word; `limited`: a limit ended the loop, so nothing kept says nothing."""
+        if self.kept:
+            return "faster"
+        if limited:
+            return "undecided"
+        return "nothing-kept" if self.left_out() else "nothing-to-do"
 
     def is_closed(self, group: PlanGroup) -> bool:
         """Already kept or dropped."""

@@ -38,12 +38,14 @@ class Rung(Record):
 
 
 class Dropped(Record):
-    """A change that was tried, or refused, and not kept."""
+    """A change that is not among the kept ones, and why."""
 
     group: str
-    rules: list[str]
+    rules: list[str]  # of several changes where these were tried together only
     reason: str
     verdict: str | None = None
+    how: Literal["not-kept", "not-decided", "not-tried"] = "not-kept"
+    ratio: float | None = None  # what was measured where that decides nothing
 
 
 class Conventional(Record):
@@ -65,7 +67,9 @@ class Ladder(Document):
     dropped: list[Dropped] = Field(default_factory=list)
     advice: list[str] = Field(default_factory=list)  # what only a human can decide, one line each
     conventional: Conventional | None = None
+    notes: list[str] = Field(default_factory=list)  # of the comparisons, each with its trial
     stop_reason: str = ""
+    go_on: str = ""  # the command that goes on, where a limit ended the loop
     trials: int = 0
     minutes: float = 0.0
-    outcome: Literal["faster", "nothing-to-do", "nothing-kept"] = "nothing-to-do"
+    outcome: Literal["faster", "nothing-to-do", "nothing-kept", "undecided"] = "nothing-to-do"

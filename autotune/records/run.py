@@ -17,6 +17,7 @@ RunState = Literal[
     "verified",
     "optimizing",
     "optimized",
+    "undecided",
     "interrupted",
     "failed",
 ]

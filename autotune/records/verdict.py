@@ -15,6 +15,7 @@ from autotune.records.observation import EnvironmentRecord, StepTag
 from autotune.records.parity import ParityRecord
 from autotune.records.terms import Tier
 
+STOPPED_AFTER = "stopped after"  # begins the note of a comparison whose minutes ran out
 SpeedOutcome = Literal["faster", "slower", "no-measurable-change", "undecided"]
 ParityOutcome = Literal["equal", "broken", "undecided", "refused", "baseline-incorrect", "not-run"]
 TrialOutcome = Literal["finished", "crashed", "not-finished", "too-few-steps", "no-steady-state"]

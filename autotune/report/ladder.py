@@ -36,18 +36,41 @@ def render_ladder(ladder: Ladder, *, price_per_hour: float | None = None) -> str
             costs = f"{money(before * price_per_hour)} -> {money(after * price_per_hour)}"
             lines.append(f"cost: {costs} at {price_per_hour:g} an hour for all GPUs")
     lines += beyond_the_usual(ladder)
-    if ladder.dropped:
-        lines += ["", "not kept:"]
-        for entry in ladder.dropped:
-            lines += wrap(f"  {', '.join(entry.rules)}: {entry.reason}", 4)
-    for line in ladder.advice:
-        lines += wrap(f"for you to decide: {line}", 4)
+    for heading, entries in left_out(ladder).items():
+        lines += ["", f"{heading}:"]
+        for names, text in entries:
+            lines += wrap(f"  {names}: {text}", 4)
+    if ladder.advice:
+        lines += ["", "not tried, for you to decide:"]
+        for line in ladder.advice:
+            lines += wrap(f"  {line}", 4)
+    if ladder.notes:
+        lines += ["", "notes:"]
+        for note in ladder.notes:
+            lines += wrap(f"  {note}", 4)
     trials = f"{ladder.trials} trial{'s' if ladder.trials != 1 else ''}"
     lines += [
         "",
         *wrap(f"stopped: {ladder.stop_reason}; {trials}, {ladder.minutes:.1f} minutes", 2),
     ]
+    if ladder.go_on:
+        lines.append(f"to go on: {ladder.go_on}")
     return "\n".join(lines)
+
+
+def left_out(ladder: Ladder) -> dict[str, list[tuple[str, str]]]:
+    """What was not kept, not decided and not tried: rules and reason, each change once.
+
+    What is for a person to decide stands there with more words, so it is not said here.
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    for entry in ladder.dropped:
+        advised = all(any(f"({rule};" in line for line in ladder.advice) for rule in entry.rules)
+        if entry.how == "not-tried" and advised:
+            continue
+        text = f"{entry.ratio:.2f}x measured; {entry.reason}" if entry.ratio is not None else entry.reason
+        found.setdefault(entry.how.replace("-", " "), []).append((", ".join(entry.rules), text))
+    return found
 
 
 def _parity(rungs: list[Rung]) -> list[str]:

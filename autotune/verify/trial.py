@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune import store
-from autotune.records.verdict import ArmRecord, ParityEvidence, ParityResult, Settings, Trial, Verdict
+from autotune.records.verdict import (
+    STOPPED_AFTER,
+    ArmRecord,
+    ParityEvidence,
+    ParityResult,
+    Settings,
+    Trial,
+    Verdict,
+)
 from autotune.verify import stats
 from autotune.verify.arm import Arm, Progress, ProgressCallback, VerifyOptions
 from autotune.verify.evidence import parity_evidence, same_training
@@ -284,7 +292,7 @@ class _Comparison:
         if expected <= left:
             return False
         self.session.notes.append(
-            f"stopped after {number - 1} blocks: another takes about {expected:.1f} minutes and "
+            f"{STOPPED_AFTER} {number - 1} blocks: another takes about {expected:.1f} minutes and "
             f"{left:.1f} of {self.options.max_minutes:g} are left"
         )
         return True

@@ -67,5 +67,5 @@ def _tried(rule: str, ladder: Ladder | None) -> str:
             return f"Kept{alone}: {times(rung.ratio_to_previous)} measured in this run."
     for entry in ladder.dropped:
         if rule in entry.rules:
-            return f"Not kept: {entry.reason}"
+            return f"{entry.how.replace('-', ' ').capitalize()}: {entry.reason}"
     return ""

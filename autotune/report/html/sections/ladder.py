@@ -7,7 +7,7 @@ from autotune.report.html.gather import Material
 from autotune.report.html.plots import Ratio, Ratios
 from autotune.report.html.view import Block, Checks, Figure, Note, Section, Table
 from autotune.report.html.words import amount, interval_text, milliseconds, percent, plural, times
-from autotune.report.ladder import beyond_the_usual
+from autotune.report.ladder import beyond_the_usual, left_out
 from autotune.report.wrapping import duration
 
 
@@ -23,12 +23,12 @@ def section(material: Material) -> Section | None:
         blocks.append(material.kept_change)
     if beside := " ".join(" ".join(beyond_the_usual(ladder)).split()):
         blocks.append(Note(f"{beside[0].upper()}{beside[1:]}."))
-    if ladder.dropped:
-        blocks.append(
-            Checks("Not kept", [("not kept", ", ".join(d.rules), d.reason) for d in ladder.dropped])
-        )
+    for heading, entries in left_out(ladder).items():
+        blocks.append(Checks(heading.capitalize(), [(heading, *entry) for entry in entries]))
     if ladder.advice:
         blocks.append(Checks("For you to decide", [("advice", "", line) for line in ladder.advice]))
+    if ladder.notes:
+        blocks.append(Checks("Notes", [("note", "", note) for note in ladder.notes]))
     stopped = f"Stopped: {ladder.stop_reason}." if ladder.stop_reason else f"State: {ladder.state}."
     blocks.append(Note(f"{stopped} {plural(ladder.trials, 'trial')}, {ladder.minutes:.1f} minutes."))
     return Section("ladder", "What was changed and what it brought", blocks)
