@@ -9,6 +9,10 @@ from .core import core
 
 _syncs = 0
 _steps = 0
+_samples: dict[int, dict[str, Any]] = {}  # DDP module -> values of its buffers after the first step
+_sampled_at = 0  # steps that had ended then
+_MOST_VALUES = 65536  # of a buffer that are compared
+_FEWEST_STEPS = 3  # in which a buffer must stay as it is
 _NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 
 
@@ -36,13 +40,53 @@ def collect(root: Any) -> dict[str, Any]:
 
 
 def _broadcast(wrappers: list[Any]) -> dict[str, Any]:
-    """What DDP sends from rank 0 in every forward, beside the gradients of a backward."""
-    buffers = gradients = 0
+    """What DDP sends from rank 0 in every forward for nothing, beside the gradients of a backward.
+
+    Buffers that change (batch norm's statistics, a codebook) have to be sent, and are only counted. Values
+    decide: the sending itself writes to the buffers, so their versions do not tell.
+    """
+    constant = changed = gradients = 0
+    known = True
     for wrapper in wrappers:
-        if getattr(wrapper, "broadcast_buffers", False):
-            buffers += sum(b.numel() * b.element_size() for b in getattr(wrapper, "modules_buffers", ()))
         gradients += sum(p.numel() * p.element_size() for p in wrapper.parameters() if p.requires_grad)
-    return {"broadcast_bytes": buffers, "gradient_bytes": gradients}
+        if not getattr(wrapper, "broadcast_buffers", False):
+            continue
+        before = _samples.get(id(wrapper), {})
+        for name, buffer in _buffers(wrapper).items():
+            if name not in before:
+                known = False
+            elif _same(before[name], _sample(buffer)):
+                constant += buffer.numel() * buffer.element_size()
+            else:
+                changed += 1
+    if not known or ((changed or constant) and _steps - _sampled_at < _FEWEST_STEPS):
+        return {"gradient_bytes": gradients}
+    return {"broadcast_bytes": constant, "changed_buffers": changed, "gradient_bytes": gradients}
+
+
+def _buffers(wrapper: Any) -> dict[str, Any]:
+    ignored = getattr(wrapper, "parameters_to_ignore", ())
+    return {name: b for name, b in wrapper.module.named_buffers() if name not in ignored}
+
+
+def _sample(buffer: Any) -> Any:
+    """Values spread over the buffer, on its device."""
+    flat = buffer.detach().reshape(-1)
+    return flat[:: max(1, flat.numel() // _MOST_VALUES) | 1].clone()
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype and bool((one == other).all())
+
+
+def _take_samples() -> None:
+    """Of the buffers that DDP sends, once, after the first step."""
+    global _sampled_at
+    _sampled_at = _steps
+    root = models.root()
+    for module in root.modules() if root is not None else ():
+        if type(module).__name__ == "DistributedDataParallel" and getattr(module, "broadcast_buffers", False):
+            _samples[id(module)] = {name: _sample(buffer) for name, buffer in _buffers(module).items()}
 
 
 def _world() -> int:
@@ -112,3 +156,5 @@ def backward_begins() -> None:
 def step_ended() -> None:
     global _steps
     _steps += 1
+    if not _sampled_at:
+        _take_samples()

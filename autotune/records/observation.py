@@ -185,7 +185,8 @@ class ShardingRecord(Record):
     reshard_after_forward: bool | None = None
     mesh: list[int] = Field(default_factory=list)
     gradient_syncs_per_step: float | None = None
-    broadcast_bytes: int | None = None  # buffers that DDP sends in every forward
+    broadcast_bytes: int | None = None  # buffers that never change and that DDP sends in every forward
+    changed_buffers: int | None = None  # buffers that it sends and that change
     gradient_bytes: int | None = None  # of what DDP reduces
 
 

@@ -159,19 +159,36 @@ def test_an_optimizer_that_replaces_the_one_before(kind: str, replaced: int) -> 
     assert count == replaced
 
 
-def test_what_ddp_sends_in_every_forward(tmp_path: Path) -> None:
+def test_what_ddp_sends_in_every_forward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     net = torch.nn.Linear(10, 10)
     net.register_buffer("table", torch.zeros(50, 11))
+    net.register_buffer("codebook", torch.zeros(300))
     store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    sharding = part("sharding_facts")
+    monkeypatch.setattr(sharding, "_samples", {})
+    monkeypatch.setattr(sharding, "_sampled_at", 0)
+    monkeypatch.setattr(sharding, "_steps", 0)
     try:
-        wrap = torch.nn.parallel.DistributedDataParallel
-        found = [part("sharding_facts")._broadcast([wrap(net, broadcast_buffers=b)]) for b in (True, False)]
+        silent, sends = [
+            torch.nn.parallel.DistributedDataParallel(net, broadcast_buffers=b) for b in (False, True)
+        ]
+        monkeypatch.setattr(sharding.models, "root", lambda: sends)
+        early = sharding._broadcast([sends])
+        sharding.step_ended()
+        for _ in range(3):
+            sends(torch.zeros(2, 10)).sum().backward()
+            net.codebook[7] += 1.0
+            net.table.mul_(1.0)  # written, and the same
+            sharding.step_ended()
+        found = [sharding._broadcast([wrapper]) for wrapper in (sends, silent)]
     finally:
         torch.distributed.destroy_process_group()
-    assert found == [{"broadcast_bytes": n, "gradient_bytes": 440} for n in (2200, 0)]
+    assert early == {"gradient_bytes": 440}
+    assert found[0] == {"broadcast_bytes": 2200, "changed_buffers": 1, "gradient_bytes": 440}
+    assert found[1] == {"broadcast_bytes": 0, "changed_buffers": 0, "gradient_bytes": 440}
 
 
 def test_batches_are_told_apart_by_their_values() -> None:

@@ -152,12 +152,13 @@ FACTS = (
         decided_by="record a trace with record_shapes on torch 2.6 or newer",
     ),
     Fact("comm.replicated", "bool", "", "Sharded inside groups and replicated between them", "probe"),
+    Fact("comm.changed_buffers", "int", "count", "Buffers that DDP sends and whose values change", "probe"),
     Fact("comm.same_batches", "bool", "", "All ranks trained on the same first batches", "probe"),
     Fact(
         "comm.broadcast_ratio",
         "float",
         "ratio",
-        "Bytes of buffers that DDP sends in every forward over the bytes of its gradients",
+        "Bytes of constant buffers that DDP sends in every forward over those of its gradients",
         "probe",
     ),
 )

@@ -125,7 +125,8 @@ def sharding_facts(sheet: SheetBuilder, observation: Observation) -> None:
     _same_batches(sheet, observation)
     if lead.sharding is not None and lead.sharding.broadcast_bytes is not None:
         sent = lead.sharding.broadcast_bytes / max(1, lead.sharding.gradient_bytes or 0)
-        sheet.put("comm.broadcast_ratio", sent, source, "buffers of the wrapped model against its gradients")
+        sheet.put("comm.broadcast_ratio", sent, source, "constant buffers of the model against its gradients")
+        sheet.put("comm.changed_buffers", lead.sharding.changed_buffers, source, "values of the buffers")
     _process_groups(sheet, observation)
     if lead.sharding is not None and lead.sharding.mesh:
         sheet.put("comm.mesh", [str(size) for size in lead.sharding.mesh], source)
