@@ -19,7 +19,7 @@ from autotune.apply.shadow import original_of
 from autotune.apply.source_text import decode
 from autotune.apply.workbench import digest
 from autotune.errors import FilesError, InputError
-from autotune.records.plan import EditedFile, Manifest, ManifestFile, PatchedJob
+from autotune.records.plan import EditedFile, Manifest, ManifestFile, PatchedJob, Proof
 from autotune.records.terms import Surface
 from autotune.store import read_record, write_record, write_text
 
@@ -54,7 +54,9 @@ def diff_of(job: PatchedJob, *, raw: bool = False) -> str:
     return "".join(parts)
 
 
-def deliver(job: PatchedJob, *, run: Path, in_place: bool = False, write: bool = True) -> Manifest:
+def deliver(
+    job: PatchedJob, *, run: Path, in_place: bool = False, write: bool = True, proof: Proof | None = None
+) -> Manifest:
     """Write diff and manifest into the run and, with `write`, the result beside the user's files.
 
     Raises InputError when the run is applied already, a file changed meanwhile, or `in_place` meets a git
@@ -82,6 +84,7 @@ def deliver(job: PatchedJob, *, run: Path, in_place: bool = False, write: bool =
         packages=job.packages,
         written=write,
         steps_by_hand=_by_hand(job, mode, [made for _, made, _ in plan]),
+        proof=proof,
     )
     if applied is None:  # what is applied keeps its manifest: it is the way back
         write_text(folder / DIFF, diff_of(job))

@@ -21,7 +21,7 @@ from autotune.errors import AutotuneError, InputError
 
 if TYPE_CHECKING:
     from autotune.apply.plan import Choice
-    from autotune.records.plan import PatchedJob
+    from autotune.records.plan import PatchedJob, Plan, Proof
 
 
 @click.command("apply", epilog="Example: autotune apply --write")
@@ -106,9 +106,10 @@ def _patch(
 ) -> None:
     from autotune.apply.deliver import deliver, preview
     from autotune.optimize.patched import patched_job_of
+    from autotune.optimize.proof import proof_of
 
     screen = current_screen()
-    job, _ = patched_job_of(
+    job, plan = patched_job_of(
         folder,
         choice,
         label="apply",
@@ -117,11 +118,13 @@ def _patch(
     )
     if write or in_place:
         _refuse_refuted(folder, job, choice)
-    manifest = deliver(job, run=folder, in_place=in_place, write=write or in_place)
+    proof = proof_of(folder, job, plan)
+    manifest = deliver(job, run=folder, in_place=in_place, write=write or in_place, proof=proof)
     if screen.as_json:
         screen.document(manifest)
         return
     screen.answer(preview(job, full=full))
+    _say_proof(proof, plan, folder)
     if manifest.written:
         for file in manifest.files:
             screen.answer(f"{file.action} {file.path}")
@@ -129,6 +132,20 @@ def _patch(
         screen.answer("take it back with: autotune apply --revert")
     else:
         screen.answer("nothing was written; autotune apply --write puts the copy beside the original")
+
+
+def _say_proof(proof: Proof, plan: Plan | None, folder: Path) -> None:
+    """What the shown changes rest on; an edit that no trial contained is named with its place."""
+    from autotune.report.wrapping import wrap
+
+    screen = current_screen()
+    then = "" if proof.proven else f"; autotune verify {folder.name} measures them"
+    screen.answer("\n".join(wrap(proof.sentence + then, 2)))
+    members = [member for group in plan.groups for member in group.members] if plan is not None else []
+    for member in members:
+        if member.rule in proof.untried:
+            places = f" at {', '.join(member.places)}" if member.places else ""
+            screen.answer(f"in no trial: {member.rule}{places}")
 
 
 def _refuse_refuted(folder: Path, job: PatchedJob, choice: Choice) -> None:

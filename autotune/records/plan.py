@@ -129,6 +129,14 @@ class ManifestFile(Record):
     rules: list[str] = Field(default_factory=list)
 
 
+class Proof(Record):
+    """Whether what is shown or written was measured as it stands."""
+
+    proven: bool
+    sentence: str
+    untried: list[str] = Field(default_factory=list)  # rules of it that no trial of the run contained
+
+
 class Manifest(Document):
     """What `apply` delivers; `files` is empty until it is written."""
 
@@ -142,3 +150,4 @@ class Manifest(Document):
     packages: list[InstalledPackage] = Field(default_factory=list)
     written: bool = False
     steps_by_hand: list[str] = Field(default_factory=list)
+    proof: Proof | None = None
