@@ -40,6 +40,7 @@ class Batch:
     shape: tuple[int, ...] = ()
     keys: tuple[str, ...] = ()
     tensors: int = 0
+    elements: int | None = None  # of all its tensors, when it has nothing else
     padding_side: str | None = None  # right | left | none
     row_lengths: Any = None  # tensor of real lengths, one per example
     text: bool = False  # holds token ids of shape (batch, length)
@@ -115,7 +116,7 @@ def _described(
 ) -> Batch:
     """A batch that holds one table of token ids, or none."""
     result = Batch(keys=tuple(k for k in (*named, *others) if not k.startswith("#")))
-    result.tensors = len(named)
+    result.tensors, result.elements = len(named), _elements(named, others)
     result.boundaries = tuple(k for k in BOUNDARY_KEYS if k in named or k in others)
     ids_key = _ids_key(named)
     if ids_key is None:
@@ -143,6 +144,10 @@ def _described(
         _count_unmasked(result, ids, pad_id, ends_texts, side)
     _count_supervised(result, named, ids_key, ids, gaps=lengths)
     return result
+
+
+def _elements(named: dict[str, Any], others: tuple[str, ...]) -> int | None:
+    return None if others else sum(int(tensor.numel()) for tensor in named.values())
 
 
 def _named(batch: Any, torch: Any) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -19,7 +19,8 @@ from .core import core, hook
 _FIRST = 2  # the step after which the names are looked at first
 _FEWEST = 4  # steps between the first look and the last
 _APART = 2  # steps between two looks
-_FEWEST_LOOKS = 3  # at a line, for it to be named
+_FEWEST_LOOKS = 3  # at a line in the last third of the steps, for it to be named
+_LONGER = 1.5  # the last third against the first
 
 _watched: Any = None  # the model whose forwards are timed
 _handles: list[Any] = []
@@ -144,29 +145,34 @@ def finish(index: int) -> None:
     for entry in kept[:1]:
         if entry.place is not None:
             places.tell("kept_values", entry.place, entry.name, count)
-    place = _growing_line()
-    if place is not None:
+    line = _growing_line()
+    if line is not None:
+        place, found["work_ms_per_step"] = line
         code = place[0]
         found["work_function"] = getattr(code, "co_qualname", code.co_name)
         places.tell("growing_work", place, code.co_name, count)
     core.emit("growth", found)
 
 
-def _growing_line() -> places.Place | None:
-    """The line outside the model whose time per step is longer in the second half of the looks by most."""
+def _growing_line() -> tuple[places.Place, float] | None:
+    """The line outside the model whose time grows most from third to third of the steps, and by how much with
+    every step. One that grows by little may be a machine that slows down.
+    """
     indices = sorted({index for steps in _looks.values() for index in steps})
-    if len(indices) < _FEWEST:
+    size = len(indices) // 3
+    if size < 2:
         return None
-    half = indices[len(indices) // 2]
-    early, late = sum(index < half for index in indices), sum(index >= half for index in indices)
+    thirds = [indices[:size], indices[size:-size], indices[-size:]]
+    steps_apart = sum(thirds[2]) / size - sum(thirds[0]) / size
     best, most = None, 0.0
     for place, steps in _looks.items():
-        after = [ns for index, found in steps.items() if index >= half for ns in found]
-        before = [ns for index, found in steps.items() if index < half for ns in found]
-        more = sum(after) / late - sum(before) / early
-        if len(after) >= _FEWEST_LOOKS and more > most:
-            best, most = place, more
-    return best
+        early, middle, late = (sum(sum(steps.get(i, ())) for i in third) / len(third) for third in thirds)
+        looks = sum(len(steps.get(i, ())) for i in thirds[2])
+        if looks < _FEWEST_LOOKS or not early < middle < late or late < _LONGER * early:
+            continue
+        if late - early > most:
+            best, most = place, late - early
+    return None if best is None else (best, round(most / steps_apart / 1e6, 6))
 
 
 def _memory_bytes() -> int | None:

@@ -322,6 +322,7 @@ class Steps:
             for name, attribute in (
                 ("examples", "examples"),
                 ("tokens", "tokens"),
+                ("elements", "elements"),
                 ("real_tokens", "real"),
                 ("supervised_tokens", "supervised"),
             ):

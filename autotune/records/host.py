@@ -71,6 +71,7 @@ class GrowthRecord(Record):
     kept: list[KeptValues] = Field(default_factory=list)
     memory_bytes_per_step: float | None = None  # of the device, or of the process on a CPU
     work_function: str | None = None  # user function that holds the line whose time grows most
+    work_ms_per_step: float | None = None  # what that line takes longer with every step
 
 
 class RepeatedCalls(Record):

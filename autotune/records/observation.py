@@ -36,6 +36,7 @@ class StepRecord(Record):
     micro_batches: int = 1
     examples: int | None = None
     tokens: int | None = None  # with padding
+    elements: int | None = None  # of all tensors of the batches, when these hold nothing else
     real_tokens: int | None = None  # without padding
     supervised_tokens: int | None = None  # labels that count
     shapes: list[tuple[int, ...]] = Field(default_factory=list)  # token-id shapes of the micro-batches

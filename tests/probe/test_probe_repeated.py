@@ -53,13 +53,35 @@ def test_a_metric_over_everything_takes_longer_in_every_step(tmp_path: Path) -> 
     assert facts["host.growth_trend"] > 0.3 and facts["host.growth_ms_per_step"] > 0.0
     assert facts["host.growth_seen_frac"] > 0.01 and facts["host.batch_trend"] == 0.0
     assert facts["host.kept_name"] == "values" and facts["memory.kept_graph"] is False
-    assert facts["host.growing_function"] == "quantile"
+    assert facts["host.growing_function"] == "quantile" and facts["host.growing_line_frac"] > 0.5
     assert _lines(job, "kept_values") == [_line("values.append(")]
-    assert set(_lines(job, "growing_work")) <= {_line("torch.cat(all_values)"), _line("return values.sort()")}
+    (line,) = _lines(job, "growing_work")
+    assert line in (_line("torch.cat(all_values)"), _line("return values.sort()"))
+    _only_with_a_second_sign(job.observation)
     # it also gives its model fp64, which becomes fp32 before the first product, and draws its examples anew
     assert facts["precision.fp64_inputs"] == ["x"] and facts["precision.parameter_dtype"] == "fp32"
     assert facts["data.drawn_anew"] is True
     assert facts["host.frozen_frac"] == 0.0 and facts["host.frozen_module"] is None
+
+
+def _only_with_a_second_sign(observation: Any) -> None:
+    """A line that explains little of the growth, batches that grow or of unknown size, a GPU."""
+    lead = observation.ranks[0]
+
+    def values(**changes: Any) -> dict[str, Any]:
+        ranks = [lead.model_copy(update=changes)]
+        facts = derive_facts(observation.model_copy(update={"ranks": ranks}), None).facts
+        return {name: fact.value for name, fact in facts.items()}
+
+    slope_ms = values()["host.growth_ms_per_step"]
+    growth = lead.growth.model_copy(update={"work_ms_per_step": 0.4 * slope_ms})
+    assert values(growth=growth)["host.growing_line_frac"] == pytest.approx(0.4)
+    for each, trend in ((5, 1.0), (None, None)):
+        elements = [None if each is None else each * step.index for step in lead.steps]
+        steps = [s.model_copy(update={"elements": n}) for s, n in zip(lead.steps, elements, strict=True)]
+        assert values(steps=steps)["host.batch_trend"] == trend
+    on_gpu = values(environment=lead.environment.model_copy(update={"device_type": "cuda"}))
+    assert on_gpu["host.growth_trend"] is None and on_gpu["host.growing_line_frac"] is None
 
 
 @pytest.mark.job

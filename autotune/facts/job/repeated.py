@@ -68,32 +68,35 @@ def _horizon(sheet: SheetBuilder, observation: Observation) -> float:
 def _trend(sheet: SheetBuilder, observation: Observation, lead: RankObservation) -> None:
     """The loop's own time against the step's number: Kendall's rank correlation, Theil and Sen's slope.
 
-    On a GPU the step's whole time, because what runs there does not show on the host.
+    Not on a GPU: there the host's time holds its waits for the device, whose clock rate falls as it warms up.
     """
     on_gpu = lead.environment.device_type != "cpu"
     points, sizes = [], []
     for step in lead.steps:
-        value = step.duration_ms if on_gpu else step.outside_ms
-        if value is None or step.index < _SETTLED or _ODD & set(step.tags):
+        if step.outside_ms is None or step.index < _SETTLED or _ODD & set(step.tags):
             continue
-        points.append((float(step.index), value))
-        sizes.append((float(step.index), float(step.tokens or 0)))
+        points.append((float(step.index), step.outside_ms))
+        size = step.elements if step.elements is not None else step.tokens
+        if size is not None:
+            sizes.append((float(step.index), float(size)))
     step_ms = sheet.number("run.step_ms")
     own = [s.outside_ms / s.duration_ms for s in lead.steps if s.outside_ms is not None and s.duration_ms]
     if own:
         how = f"{len(own)} steps, rank {lead.rank}"
         sheet.put("host.outside_frac", min(1.0, median(own)), "probe, step times", how)
-    what = "the step" if on_gpu else "the loop's own code"
-    source, basis = "probe, step times", f"{what} over {len(points)} steps, rank {lead.rank}"
-    if len(points) < _FEWEST or not step_ms:
-        sheet.absent("host.growth_frac", "too few steps were seen for a trend")
-        sheet.absent("host.growth_trend", "too few steps were seen for a trend")
+    source, basis = "probe, step times", f"the loop's own code over {len(points)} steps, rank {lead.rank}"
+    if on_gpu or len(points) < _FEWEST or not step_ms:
+        why = "on a GPU the host's times hold its waits" if on_gpu else "too few steps were seen for a trend"
+        for name in ("trend", "ms_per_step", "frac", "seen_frac"):
+            sheet.absent(f"host.growth_{name}", why)
         return
     slope_ms = median((b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(points, 2))
     horizon = _horizon(sheet, observation)
     mean_ms = max(0.0, slope_ms) * horizon / 2.0
     sheet.put("host.growth_trend", _kendall(points), source, basis)
-    sheet.put("host.batch_trend", abs(_kendall(sizes)), "probe, batches", basis)
+    known = len(sizes) == len(points)
+    why = "the batches' sizes are not known"
+    sheet.put("host.batch_trend", abs(_kendall(sizes)) if known else None, "probe, batches", basis, why=why)
     sheet.put("host.growth_ms_per_step", slope_ms, source, basis)
     sheet.put("host.growth_frac", mean_ms / (mean_ms + step_ms), source, f"{basis}, over {horizon:.0f} steps")
     seen_ms = slope_ms * (points[-1][0] - points[0][0])
@@ -108,10 +111,15 @@ def _kendall(points: list[tuple[float, float]]) -> float:
 def _kept(sheet: SheetBuilder, found: GrowthRecord, observation: Observation) -> None:
     source, basis = "probe, names of the job's own code", f"{found.steps} steps"
     sheet.put("host.kept_values", len(found.kept), source, basis)
-    if found.work_function is not None:
+    slope_ms, line_ms = sheet.number("host.growth_ms_per_step"), found.work_ms_per_step
+    if found.work_function is not None and line_ms is not None and slope_ms is not None and slope_ms > 0.0:
         sheet.put("host.growing_function", found.work_function, "probe, stack of the training thread", basis)
+        sheet.put(
+            "host.growing_line_frac", min(1.0, line_ms / slope_ms), "probe, stack and step times", basis
+        )
     else:
-        sheet.not_applicable("host.growing_function", "no line takes longer from step to step")
+        for name in ("host.growing_function", "host.growing_line_frac"):
+            sheet.not_applicable(name, "no line takes longer from step to step")
     names = ("host.kept_name", "memory.kept_graph", "memory.kept_frac")
     if not found.kept:
         for name in names:
