@@ -169,7 +169,7 @@ class FlopFacts(Record):
     main_dtype: str | None
     fp64_ms: float | None = Field(default=None, description="Time of the counted ops whose inputs are fp64")
     one_hot_ms: float | None = Field(
-        default=None, description="Time of products over the classes of a one-hot matrix; None without one"
+        default=None, description="Time of forward products whose first operand has a one-hot matrix's size"
     )
     one_hot_classes: int | None = None
     uncounted_ops: list[str] = Field(description="Ops with matrix work whose shapes do not allow a count")

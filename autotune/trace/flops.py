@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import numpy as np
 import numpy.typing as npt
@@ -114,13 +114,17 @@ def flop_facts(context: Context, peaks: dict[str, float | None], busy_ms: float 
         return None
     work: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     by_dtype: dict[str, float] = defaultdict(float)
-    double_ns = one_hot_ns = 0.0
-    classes = _one_hot_classes(context)
+    double_ns = 0.0
+    one_hot = _one_hot_sizes(context)
     uncounted = {names[number] for number in np.unique(host.name[skipped])}
     keys = host.name[rows].astype(np.int64) * (len(context.trace.shapes) + 1) + host.shape[rows]
     unique, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
     time_per_key = np.bincount(inverse, weights=times[rows], minlength=unique.size)
-    for key, count, time in zip(unique.tolist(), counts.tolist(), time_per_key.tolist(), strict=True):
+    forward = _forward(context)[rows]
+    lookups: dict[tuple[int, int], tuple[int, float]] = {}  # forward products with a one-hot's size
+    for place, (key, count, time) in enumerate(
+        zip(unique.tolist(), counts.tolist(), time_per_key.tolist(), strict=True)
+    ):
         name = names[key // (len(context.trace.shapes) + 1)]
         item = decode_inputs(context.trace.shapes[key % (len(context.trace.shapes) + 1)])
         flop = op_flop(name, item)
@@ -135,29 +139,43 @@ def flop_facts(context: Context, peaks: dict[str, float | None], busy_ms: float 
         dtype = item.dtype(1 if name in _BIASED else 0)
         by_dtype[dtype or "unknown"] += flop * count
         double_ns += time if dtype == "fp64" else 0.0
-        if classes and name in MATMULS:
-            one_hot_ns += time if classes in (item.shape(1 if name in _BIASED else 0) or []) else 0.0
+        if one_hot and name in MATMULS:
+            first = item.shape(1 if name in _BIASED else 0) or [0]
+            size = (math.prod(first[:-1]), first[-1])
+            if size in one_hot:
+                here = forward & (inverse == place)
+                calls, spent = lookups.get(size, (0, 0.0))
+                lookups[size] = (calls + int(here.sum()), spent + float(times[rows][here].sum()))
     if not work:
         return None
     found = _facts(context, work, by_dtype, sorted(uncounted), peaks, busy_ms)
     told: dict[str, float | int | None] = {"fp64_ms": double_ns / 1e6}
-    if classes:
-        told |= {"one_hot_ms": one_hot_ns / 1e6, "one_hot_classes": classes}
+    if one_hot:
+        # more products than such matrices: the model is as wide as there are classes, its layers look alike
+        one_hot_ns = sum(spent for size, (calls, spent) in lookups.items() if calls <= one_hot[size])
+        told |= {"one_hot_ms": one_hot_ns / 1e6, "one_hot_classes": max(classes for _, classes in one_hot)}
     return found.model_copy(update=told)
 
 
-def _one_hot_classes(context: Context) -> int | None:
-    """Classes of the largest one-hot matrix that is made; None without one."""
+def _one_hot_sizes(context: Context) -> Counter[tuple[int, int]]:
+    """Rows and classes of the one-hot matrices that are made, and how many of each."""
     host = context.trace.host
     rows = np.flatnonzero(
         context.host_named(lambda text: text == "aten::one_hot", Host.OP) & (host.shape >= 0)
     )
-    found = []
-    for number in np.unique(host.shape[rows]).tolist():
-        value = str(decode_inputs(context.trace.shapes[number]).value(1) or "")
+    found: Counter[tuple[int, int]] = Counter()
+    for number, calls in zip(*np.unique(host.shape[rows], return_counts=True), strict=True):
+        item = decode_inputs(context.trace.shapes[number])
+        value = str(item.value(1) or "")
         if value.isdigit():
-            found.append(int(value))
-    return max(found, default=None)
+            found[math.prod(item.shape(0) or []), int(value)] += int(calls)
+    return found
+
+
+def _forward(context: Context) -> npt.NDArray[np.bool_]:
+    """Host rows outside the backward. There the gradients of an output layer have a one-hot matrix's size."""
+    in_backward = context.eval_row >= 0
+    return ~in_backward if in_backward.any() else in_backward
 
 
 def op_times(context: Context, counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:

@@ -45,7 +45,7 @@ class Model(nn.Module):
 def record(
     file: Path, *, recompute: bool = False, accumulate: int = 1, steps: int = 3, marks: bool = True,
     stacks: bool = False, fused: bool = False, optimizer: str = "AdamW", double: bool = False,
-    one_hot: bool = False,
+    one_hot: bool = False, smoothed: int = 0,
 ) -> object:  # fmt: skip
     """Write one trace; returns the profiler."""
     torch.manual_seed(0)
@@ -59,7 +59,13 @@ def record(
         for _ in range(accumulate):
             tokens = next(batches)
             logits = model(tokens).flatten(0, 1)
-            (nn.functional.cross_entropy(logits, tokens.flatten()) / accumulate).backward()
+            if smoothed:
+                tokens = tokens % smoothed
+                wanted = nn.functional.one_hot(tokens.flatten(), smoothed) * 0.9 + 0.1 / smoothed
+                loss = -(wanted * logits[:, :smoothed].log_softmax(-1)).sum(-1).mean()
+            else:
+                loss = nn.functional.cross_entropy(logits, tokens.flatten())
+            (loss / accumulate).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         update.step()
         update.zero_grad()
@@ -94,6 +100,8 @@ def main(folder: Path) -> None:
     record(folder / "fused.json", fused=True, marks=False, steps=1)
     record(folder / "double.json", double=True, marks=False, steps=1)
     record(folder / "one_hot.json", one_hot=True, marks=False, steps=1)
+    record(folder / "smoothed.json", smoothed=64, marks=False, steps=1)
+    record(folder / "as_wide.json", smoothed=32, marks=False, steps=1)
 
 
 if __name__ == "__main__":

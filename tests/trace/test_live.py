@@ -52,6 +52,10 @@ def test_time_of_products_with_a_one_hot_matrix(folder: Path) -> None:
     found, without = rank(folder, "one_hot.json").flops, rank(folder, "marked.json").flops
     assert found is not None and found.one_hot_classes == 64
     assert found.one_hot_ms is not None and 0 < found.one_hot_ms < found.counted_ms
+    # one-hot labels of a loss are in no product, also where the model is as wide as there are classes
+    for name, classes in (("smoothed.json", 64), ("as_wide.json", 32)):
+        labels = rank(folder, name).flops
+        assert labels is not None and (labels.one_hot_classes, labels.one_hot_ms) == (classes, 0.0)
     assert without is not None and without.one_hot_ms is without.one_hot_classes is None
 
 

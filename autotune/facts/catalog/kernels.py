@@ -172,7 +172,7 @@ FACTS = (
         "kernels.one_hot_frac",
         "float",
         "frac",
-        "Share of the GPU's busy time (of the step on a CPU) in products over a one-hot matrix's classes",
+        "Share of the GPU's busy time (of the step on a CPU) in forward products with a one-hot matrix",
         "trace",
         decided_by="give a trace with shapes recorded (analyze records one; --trace reads a saved one)",
     ),
