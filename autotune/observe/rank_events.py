@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from autotune.records.base import Record
 from autotune.records.host import (
     ForwardUses,
-    FrozenParts,
     GrowthRecord,
     HostSamples,
     PassesRecord,
@@ -53,7 +52,6 @@ _LAST: dict[str, type[Record]] = {
     "forward_uses": ForwardUses,
     "host_samples": HostSamples,
     "repeated_calls": RepeatedCalls,
-    "frozen_parts": FrozenParts,
     "passes": PassesRecord,
     "growth": GrowthRecord,
     "checkpointing": CheckpointingRecord,
@@ -222,10 +220,7 @@ class RankEvents:
                 "forward": self.last.get("forward"),
                 "forward_uses": self.last.get("forward_uses"),
                 "host_samples": self.last.get("host_samples"),
-                **{
-                    name: self.last.get(name)
-                    for name in ("repeated_calls", "frozen_parts", "passes", "growth")
-                },
+                **{name: self.last.get(name) for name in ("repeated_calls", "passes", "growth")},
                 "optimizers": list(self.optimizers.values()),
                 "loaders": list(self.loaders.values()),
                 "checkpointing": self.last.get("checkpointing"),

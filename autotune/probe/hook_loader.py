@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from . import batches, evaluation, models, passes, sites, stop
+from . import batches, evaluation, models, sites, stop
 from .core import call_parity, core, hook
 from .hook_calls import count
 from .steps import steps
@@ -156,7 +156,6 @@ def _describe(torch: Any, loader: Any, number: int) -> dict[str, Any]:
         "examples": None if iterable else _length(loader.dataset),
         "batches": _length(loader),
         "sampler": type(sampler if standard or batch_sampler is None else batch_sampler).__name__,
-        "drawn_anew": passes.drawn_anew(loader) if core.settings.full else None,
         "order_at_once": _draws_at_once(sampler if batch_sampler is None else batch_sampler),
         "collate": getattr(collate, "__qualname__", type(collate).__name__),
         "padding_side": None,

@@ -1,4 +1,4 @@
-"""How often a job goes over its data: the loop around the batches' loop, and whether data is drawn anew.
+"""How often a job goes over its data: the loop around the batches' loop.
 
 Read off the source at a step's end, without running any of the user's code.
 """
@@ -7,19 +7,12 @@ from __future__ import annotations
 
 import ast
 import sys
-from types import CodeType, FrameType
-from typing import Any
+from types import FrameType
 
 from . import frames, source
 from .core import core
 
 _STEP = 4  # the step after which the loops are looked at: by then its end is seen where it happens
-_RANDOM_NAMES = {
-    "rand", "randn", "randint", "randrange", "randperm", "random", "uniform", "choice", "choices", "sample",
-    "normal", "permutation", "shuffle", "default_rng", "bernoulli",
-}  # fmt: skip
-_RANDOM_CLASSES = ("Random", "Augment", "Jitter", "Mixup", "MixUp", "CutMix", "Cutout", "SpecAug")
-_MOST_OBJECTS = 200
 
 
 def step_ended(index: int) -> None:
@@ -81,52 +74,3 @@ def _value(node: ast.AST, frame: FrameType) -> object:
     if isinstance(node, ast.Attribute):
         return getattr(_value(node.value, frame), "__dict__", {}).get(node.attr)
     return None
-
-
-def drawn_anew(loader: Any) -> bool:
-    """Whether reading an example or making a batch seems to draw random numbers: the same row differs."""
-    dataset, collate = getattr(loader, "dataset", None), getattr(loader, "collate_fn", None)
-    for owner, name in ((dataset, "__getitem__"), (dataset, "__getitems__"), (collate, "__call__")):
-        function = getattr(type(owner), name, None)
-        if _draws(getattr(function, "__code__", None)):
-            return True
-    if _draws(getattr(collate, "__code__", None)):
-        return True
-    return any(_is_random(thing) for thing in _held(dataset))
-
-
-def _is_random(thing: Any) -> bool:
-    kind = type(thing)
-    if any(word in kind.__name__ for word in _RANDOM_CLASSES) or _draws(getattr(thing, "__code__", None)):
-        return True
-    call = getattr(kind, "__call__", None)  # noqa: B004 - the code of a transform's class
-    return _draws(getattr(call, "__code__", None)) or _draws(
-        getattr(getattr(kind, "forward", None), "__code__", None)
-    )
-
-
-def _draws(code: Any) -> bool:
-    if not isinstance(code, CodeType) or not frames.is_user(code.co_filename):
-        return False
-    if _RANDOM_NAMES & set(code.co_names):
-        return True
-    return any(_draws(constant) for constant in code.co_consts)
-
-
-def _held(dataset: Any) -> list[Any]:
-    """What the data set holds in its attributes, three levels deep: transforms and what they are made of."""
-    found: list[Any] = []
-    level = [dataset]
-    for _ in range(4):
-        found += level
-        following: list[Any] = []
-        for thing in level:
-            inner = list(getattr(thing, "__dict__", {}).values()) if not isinstance(thing, type) else []
-            for value in inner:
-                if isinstance(value, dict):
-                    value = list(value.values())
-                following += list(value)[:20] if isinstance(value, (list, tuple)) else [value]
-        level = following[: _MOST_OBJECTS - len(found)]
-        if not level:
-            break
-    return found[1:]

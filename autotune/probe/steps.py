@@ -21,7 +21,6 @@ from . import (
     device_clock,
     forward_calls,
     forward_uses,
-    frozen_parts,
     growth,
     hand_updates,
     models,
@@ -297,7 +296,6 @@ class Steps:
         checkpoint_facts.step_ended(self.backwards)
         forward_uses.step_ended(self.index, end)
         repeated_calls.step_ended(self.index, self.backwards, end)
-        frozen_parts.step_ended(self.index, end)
         passes.step_ended(self.index)
         sharding_facts.step_ended()
         tags |= windows.tags(self.index)

@@ -36,18 +36,6 @@ class ForwardUses(Record):
     cached_calls_per_step: float | None = None  # without gradients, given a cache
 
 
-class FrozenParts(Record):
-    """The module without a trained parameter that takes most of one step; its inputs need no gradient."""
-
-    spent_ms: float
-    step_ms: float  # of the step that was looked at, on the host
-    module: str | None = None
-    calls: int | None = None
-    on_device: bool = False  # spent_ms is the device's time
-    output_bytes: int | None = None  # of the step
-    random: bool | None = None  # dropout or batch statistics: its output differs each time
-
-
 class PassesRecord(Record):
     """How often the job's own loop goes over its data."""
 

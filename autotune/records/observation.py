@@ -13,7 +13,6 @@ from pydantic import Field
 from autotune.records.base import Document, Record
 from autotune.records.host import (
     ForwardUses,
-    FrozenParts,
     GrowthRecord,
     HostSamples,
     PassesRecord,
@@ -160,7 +159,6 @@ class LoaderRecord(Record):
     sampler: str | None = None
     order_at_once: bool | None = None
     digests: list[str] = Field(default_factory=list)  # of the values of the first batches
-    drawn_anew: bool | None = None  # an example seems to differ each time that it is read
     collate: str | None = None
     padding_side: Literal["right", "left", "none"] | None = None
     example_lengths: list[int] = Field(default_factory=list)  # a sample of real lengths
@@ -350,7 +348,6 @@ class RankObservation(Record):
     forward_uses: ForwardUses | None = None
     repeated_calls: RepeatedCalls | None = None
     host_samples: HostSamples | None = None
-    frozen_parts: FrozenParts | None = None
     passes: PassesRecord | None = None
     growth: GrowthRecord | None = None
     optimizers: list[OptimizerRecord] = Field(default_factory=list)

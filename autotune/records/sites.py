@@ -42,7 +42,6 @@ SiteKind = Literal[
     "uncached_forward",  # a call of the model that computes a known prefix again
     "repeated_call",  # a module called many times in one step
     "double_precision",  # a switch to fp64, or a call of the model with arguments in fp64
-    "frozen_forward",  # a call of a frozen part with inputs that need no gradient
     "growing_work",  # a line of the user's that takes longer from step to step
     "kept_values",  # a name of the user's that holds more in every step
     "foreign_forward",  # a call of a module that gets gradients and is in no optimizer

@@ -101,13 +101,6 @@ FACTS = (
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
     ),
     Fact("data.passes_planned", "float", "count", "Epochs, by the arguments or the job's own loop", "probe"),
-    Fact(
-        "data.drawn_anew",
-        "bool",
-        "",
-        "Reading an example draws random numbers, as far as the code shows: it differs each time",
-        "probe",
-    ),
     Fact("data.examples_in_dataset", "int", "count", "Examples in the data set", "probe"),
     Fact(
         "data.rank_token_skew_frac",

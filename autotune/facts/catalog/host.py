@@ -98,16 +98,6 @@ FACTS = (
     Fact("host.repeated_call_us", "float", "us", "Time of one of its calls", "probe"),
     Fact("host.repeated_cell", "bool", "", "It is a recurrent cell of torch.nn", "probe"),
     Fact(
-        "host.frozen_frac",
-        "float",
-        "frac",
-        "Share of the step in the forward of one part that is not trained and whose inputs need no gradient",
-        "probe",
-    ),
-    Fact("host.frozen_module", "str", "", "That part", "probe"),
-    Fact("host.frozen_random", "bool", "", "It has dropout or batch statistics switched on", "probe"),
-    Fact("host.frozen_outputs_gib", "float", "gib", "Its outputs for the whole data set", "probe"),
-    Fact(
         "host.growth_trend",
         "float",
         "",

@@ -1,4 +1,4 @@
-"""Facts about work that need not be done again, and work that grows from step to step."""
+"""Facts about how often a job goes over its data, and work that grows from step to step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import combinations
 from statistics import median
 
 from autotune.facts.sheet import SheetBuilder
-from autotune.records.host import FrozenParts, GrowthRecord
+from autotune.records.host import GrowthRecord
 from autotune.records.observation import Observation, RankObservation
 
 _GIB = 1024.0**3
@@ -20,8 +20,6 @@ def repeated_facts(sheet: SheetBuilder, observation: Observation) -> None:
     """From the lead rank; after the facts of the loader and the run."""
     lead = observation.ranks[0]
     _passes(sheet, observation, lead)
-    if lead.frozen_parts is not None:
-        _frozen(sheet, lead.frozen_parts, lead)
     _trend(sheet, observation, lead)
     if lead.growth is not None:
         _kept(sheet, lead.growth, observation)
@@ -32,27 +30,6 @@ def _passes(sheet: SheetBuilder, observation: Observation, lead: RankObservation
         sheet.put("data.passes_planned", observation.epochs_planned, "the job's arguments")
     elif lead.passes is not None:
         sheet.put("data.passes_planned", float(lead.passes.planned), "probe, the loop around the loader's")
-    if lead.loaders:
-        sheet.put("data.drawn_anew", lead.loaders[0].drawn_anew, "probe, names in data set and collator")
-
-
-def _frozen(sheet: SheetBuilder, found: FrozenParts, lead: RankObservation) -> None:
-    source, basis = "probe, calls of all modules", f"one step, rank {lead.rank}"
-    step_ms = sheet.number("run.step_ms") if found.on_device else found.step_ms
-    share = min(1.0, found.spent_ms / step_ms) if step_ms else None
-    sheet.put("host.frozen_frac", share, source, basis, why="no unprofiled step was seen")
-    if found.module is None:
-        for name in ("host.frozen_module", "host.frozen_random", "host.frozen_outputs_gib"):
-            sheet.not_applicable(name, "no frozen module is called on its own")
-        return
-    sheet.put("host.frozen_module", found.module, source, basis)
-    sheet.put("host.frozen_random", found.random, source, basis)
-    loader = lead.loaders[0] if lead.loaders else None
-    micro = sheet.number("data.accumulation_steps")
-    if loader and loader.examples and loader.batch_size and micro and found.output_bytes:
-        each = found.output_bytes / (loader.batch_size * micro)
-        how = f"{each / 1024:.0f} KiB for each of {loader.examples} examples"
-        sheet.put("host.frozen_outputs_gib", each * loader.examples / _GIB, source, how)
 
 
 def _horizon(sheet: SheetBuilder, observation: Observation) -> float:
