@@ -174,7 +174,7 @@ FACTS = (
         "frac",
         "Share of the GPU's busy time (of the step on a CPU) in forward products with a one-hot matrix",
         "trace",
-        decided_by="give a trace with shapes recorded (analyze records one; --trace reads a saved one)",
+        decided_by="record a trace with record_shapes, as analyze does",
     ),
     Fact(
         "kernels.one_hot_classes",
@@ -182,6 +182,6 @@ FACTS = (
         "count",
         "Classes of the largest one-hot matrix of the step",
         "trace",
-        decided_by="give a trace with shapes recorded (analyze records one; --trace reads a saved one)",
+        decided_by="record a trace with record_shapes, as analyze does",
     ),
 )

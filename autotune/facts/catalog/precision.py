@@ -79,7 +79,7 @@ FACTS = (
         "frac",
         "Share of matrix-product time in fp64; on a CPU convolutions and attention included",
         "trace",
-        decided_by="give a trace with shapes recorded (analyze records one; --trace reads a saved one)",
+        decided_by="record a trace with record_shapes, as analyze does",
     ),
     Fact(
         "precision.fp64_step_frac",
