@@ -38,7 +38,7 @@ def test_a_loop_that_does_much_besides_training(tmp_path: Path) -> None:
     assert facts["debug.anomaly_detection"] is True
     # 92 positions go through the softmax, of 4 rows of 24; 24 of them have a label
     assert facts["loss.unsupervised_frac"] == pytest.approx(1 - 24 / 92)
-    assert 0.1 < facts["loss.head_frac"] <= 1.0
+    assert 0.02 < facts["loss.head_frac"] <= 1.0
     assert facts["memory.checkpointing"] is True and facts["memory.checkpointing_asked"] is True
     assert 0.0 < facts["memory.host_peak_frac"] < 1.0
 
