@@ -55,12 +55,12 @@ def _stop() -> None:
 
 
 def _before(module: Any, args: Any) -> None:
-    if not _done and not sys.modules["torch"].compiler.is_compiling() and id(module) == _watched:
+    if not sys.modules["torch"].compiler.is_compiling() and not _done and id(module) == _watched:
         _begins()
 
 
 def _after(module: Any, args: Any, output: Any) -> None:
-    if not _done and not sys.modules["torch"].compiler.is_compiling() and id(module) == _watched:
+    if not sys.modules["torch"].compiler.is_compiling() and not _done and id(module) == _watched:
         _ends()
 
 
