@@ -259,14 +259,15 @@ def test_the_choice_leaves_the_plan_out(bench: Bench) -> None:
 
 
 @pytest.mark.job
+@pytest.mark.full  # minutes on two cores
 @pytest.mark.parametrize(
     "style",
     [
         "function",
-        pytest.param("wrapper", marks=pytest.mark.full),  # FSDP2 on one gloo rank
-        pytest.param("transformers", marks=pytest.mark.full),
-        pytest.param("reentrant", marks=pytest.mark.full),
-        pytest.param("trainer", marks=pytest.mark.full),
+        "wrapper",  # FSDP2 on one gloo rank
+        "transformers",
+        "reentrant",
+        "trainer",
     ],
 )
 def test_a_real_search_measures_plans_edits_and_tries_the_longest_batch(tmp_path: Path, style: str) -> None:
