@@ -69,7 +69,7 @@ def _take(held: Held, owner: tuple[str, str, int], at: Any, values: dict[str, An
     for name, value in list(values.items()):
         if not isinstance(name, str) or name.startswith("__"):
             continue
-        if isinstance(value, dict) and 0 < len(value) <= _MOST_KEYS:
+        if issubclass(type(value), dict) and 0 < len(value) <= _MOST_KEYS:
             for key, inner in list(value.items()):
                 if isinstance(key, str) and _holds(inner):
                     held[path, function, f"{name}[{key!r}]", number] = (inner, at)
@@ -78,13 +78,15 @@ def _take(held: Held, owner: tuple[str, str, int], at: Any, values: dict[str, An
 
 
 def _holds(value: Any) -> bool:
-    if isinstance(value, deque) and value.maxlen is not None:
+    kind = type(value)  # asking the value itself would run a lazy proxy's own code
+    if issubclass(kind, deque) and value.maxlen is not None:
         return False
-    return isinstance(value, (list, deque, dict)) or _is_tensor(value) or _is_array(value)
+    return issubclass(kind, (list, deque, dict)) or _is_tensor(value) or _is_array(value)
 
 
 def _is_tensor(value: Any) -> bool:
-    return isinstance(value, sys.modules["torch"].Tensor) and type(value).__name__ != "Parameter"
+    kind = type(value)
+    return issubclass(kind, sys.modules["torch"].Tensor) and kind.__name__ != "Parameter"
 
 
 def _is_array(value: Any) -> bool:
@@ -93,14 +95,14 @@ def _is_array(value: Any) -> bool:
 
 def _instances() -> list[Any]:
     """Objects of the user's classes of which there are few."""
-    user: dict[type, list[Any] | None] = {}
+    user: dict[int, list[Any] | None] = {}  # by identity: not every class can be hashed
     for thing in gc.get_objects():
         kind = type(thing)
-        if kind not in user:
+        if id(kind) not in user:
             module = sys.modules.get(getattr(kind, "__module__", "") or "")
             path = getattr(module, "__file__", None)
-            user[kind] = [] if isinstance(path, str) and frames.is_user(path) else None
-        found = user[kind]
+            user[id(kind)] = [] if isinstance(path, str) and frames.is_user(path) else None
+        found = user[id(kind)]
         if found is not None and len(found) <= _MOST_INSTANCES:
             found.append(thing)
     return [

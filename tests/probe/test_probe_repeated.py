@@ -309,3 +309,26 @@ def test_the_loop_around_the_batches(tmp_path: Path, loops: str, planned: int | 
     with pytest.raises(Over):
         exec(compile(script.read_text(), str(script), "exec"), names)
     assert found == [planned]
+
+
+def test_a_look_at_values_runs_nothing_of_the_job() -> None:
+    class Kind(type):
+        def __eq__(cls, other: object) -> bool:  # and so no hash
+            return cls is other
+
+    class Odd(metaclass=Kind):
+        pass
+
+    asked = []
+
+    class Lazy:
+        @property
+        def __class__(self) -> type:  # type: ignore[override]
+            asked.append(1)
+            return list
+
+    kept = [Odd(), Lazy()]
+    values = part("kept_values")
+    assert not any(values._holds(value) for value in kept) and asked == []
+    values._instances()
+    assert asked == []
