@@ -254,6 +254,7 @@ class Parity:
                 named.append((self.names.get(id(parameter), f"parameter{len(named)}"), parameter))
         if self.full is not None:
             self.full.gradients(named)
+        last = self.full is not None and self.step + 1 == self.settings.steps
         wanted = BUCKETS if self.step < SKETCHED_STEPS else 0
         if not wanted and self.norm is not None:
             return
@@ -263,6 +264,9 @@ class Parity:
             self.squares = (self.squares or 0.0) + sum(values[0] ** 2 for values in found.values())
         if wanted:
             self.sketch.update(found)
+        if last:  # nothing follows that update: without gradients the optimizer makes no states for it
+            for _, parameter in named:
+                parameter.grad = None
 
     def step_end(self, index: int) -> None:
         norm = None if self.norm is None else float(self.norm)

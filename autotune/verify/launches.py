@@ -56,6 +56,8 @@ class Request:
     memory_probe: tuple[int, ...] = ()
     """Purpose memory: blocks of each step that run without checkpointing."""
     longest_times: int = 8
+    steps: int | None = None
+    """Purpose reference: fewer steps than usual."""
     redo_crashed: bool = False
     """A crash on record is no result: the user may have mended what caused it."""
 
@@ -114,7 +116,7 @@ class Bench:
 
     def _wanted(self, request: Request) -> int:
         if request.purpose in ("reference", "longest"):
-            return REFERENCE_STEPS
+            return request.steps or REFERENCE_STEPS
         if request.memory_probe:
             return len(request.memory_probe)
         return self.options.parity_steps if request.purpose == "parity" else self.options.steps

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.records.observation import Observation, RankObservation
-from autotune.records.verdict import ArmRecord, Trial
+from autotune.records.verdict import ArmRecord, ParityEvidence, Trial
 
 SAFE_FRAC = 0.95  # of the device; the rest goes to fragments and the CUDA context
 SPENDS = 1.02  # candidate against baseline: below, no headroom was spent
@@ -73,6 +73,19 @@ def spends_headroom(baseline: ArmRecord, candidate: ArmRecord) -> bool:
     """The candidate holds more device memory than the baseline did."""
     used, before = candidate.memory.allocated_bytes, baseline.memory.allocated_bytes
     return used is not None and before is not None and used > SPENDS * before
+
+
+def widened_overflows(baseline: ParityEvidence, trials: Sequence[Trial]) -> bool:
+    """Half-precision weights, gradients and states take twice the memory in float32: more than there is."""
+    if not any(rank.initial_values_digest is not None for rank in baseline.ranks):
+        return False  # the job's weights are float32 already
+    return any(
+        trial.memory.allocated_bytes is not None
+        and trial.memory.device_bytes is not None
+        and 2 * trial.memory.allocated_bytes > SAFE_FRAC * trial.memory.device_bytes
+        for trial in trials
+        if trial.label == baseline.label
+    )
 
 
 def longest_tokens(observation: Observation) -> int | None:

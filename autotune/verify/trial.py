@@ -27,9 +27,9 @@ from autotune.verify.evidence import parity_evidence, same_training
 from autotune.verify.launches import Bench, LaunchFunction, Request
 from autotune.verify.logged import read_logged_losses
 from autotune.verify.measure import measure
-from autotune.verify.memory import longest_tokens, spends_headroom
+from autotune.verify.memory import longest_tokens, spends_headroom, widened_overflows
 from autotune.verify.recorder import Ended, Recorder
-from autotune.verify.reference import needs_reference, reference_fault
+from autotune.verify.reference import REFERENCE_STEPS, needs_reference, reference_fault
 from autotune.verify.verdict import Session, conclude, find_failure, judge_parity
 
 VERDICT_FILE = "verdict.json"
@@ -161,9 +161,16 @@ class _Comparison:
         return found
 
     def _reference_launch(self, baseline: ParityEvidence) -> None:
-        """The unchanged job in float32; what went wrong with it is kept, and is no fault of any arm."""
-        request = Request(purpose="reference", arm=self.reference, seed=self.options.seed)
-        observation, trial = self.recorder.run_reference(request)
+        """The unchanged job in float32; what went wrong with it is kept, and is no fault of any arm.
+
+        Where two steps do not fit into memory, the first gradient alone serves: it needs no optimizer states.
+        """
+        steps = [1] if widened_overflows(baseline, self.session.trials) else [REFERENCE_STEPS, 1]
+        for wanted in steps:
+            request = Request(purpose="reference", arm=self.reference, seed=self.options.seed, steps=wanted)
+            observation, trial = self.recorder.run_reference(request)
+            if "out of memory" not in trial.reason:
+                break
         if trial.outcome != "finished":
             self.session.reference_unknown = trial.reason or trial.outcome
             return

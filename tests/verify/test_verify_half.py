@@ -96,6 +96,14 @@ def test_a_float32_launch_that_fails_is_said(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("half", ["autocast", pytest.param("fsdp2", marks=pytest.mark.full)])
+def test_where_the_states_do_not_fit_in_float32_the_first_gradient_serves(folder: Path, half: str) -> None:
+    verdict = compare(folder / half, "--attention", "sdpa", half=half, both=("--no-room-for-states",))
+    assert verdict.parity.outcome == "equal" and verdict.parity.reference == "used", verdict.parity.sentence
+    assert [len(t.steps) for t in verdict.trials if t.purpose == "reference"][-1] == 1
+    assert recompute(verdict) == verdict
+
+
+@pytest.mark.parametrize("half", ["autocast", pytest.param("fsdp2", marks=pytest.mark.full)])
 def test_without_a_float32_launch_single_modules_decide(folder: Path, half: str) -> None:
     """Within the wide limits of half precision, but not on the inputs of one block."""
     verdict = compare(folder / half, "--attention", "scaled-dq", half=half, both=("--fail-in-float32",))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from verify_records import observation
+import pytest
+from verify_records import evidence, observation, timing_trial
 
 from autotune.records.observation import LoaderRecord, MemoryRecord, ModelRecord, Observation, OptimizerRecord
 from autotune.records.verdict import ArmRecord, MemoryPeak
-from autotune.verify.memory import headroom_fault, worst_case_bytes
+from autotune.verify.memory import headroom_fault, widened_overflows, worst_case_bytes
 
 GIB = 2**30
 
@@ -62,3 +63,15 @@ def test_headroom_spent_beyond_the_device_is_a_risk() -> None:
     assert headroom_fault(before, arm("patched", 30, 79 * GIB)) is None  # spends nothing
     assert headroom_fault(arm("baseline", 30, 79 * GIB), arm("patched", 45, 79 * GIB)) is None
     assert headroom_fault(before, arm("patched", 45, None)) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "peak_gib", "too_much"), [("v", 60, True), ("v", 30, False), (None, 60, False)]
+)
+def test_half_weights_that_would_not_fit_in_float32_are_known_beforehand(
+    values: str | None, peak_gib: int, too_much: bool
+) -> None:
+    memory = MemoryPeak(allocated_bytes=peak_gib * GIB, device_bytes=80 * GIB)
+    seen = evidence(record={"initial_values_digest": values})
+    trial = timing_trial("baseline", 1, [100.0], memory=memory, label=seen.label, purpose="parity")
+    assert widened_overflows(seen, [trial]) is too_much

@@ -176,6 +176,7 @@ def main() -> None:
     parser.add_argument("--lost-bias", action="store_true")
     parser.add_argument("--layout", choices=["padded", "packed"], default="padded")
     parser.add_argument("--fail-in-float32", action="store_true")
+    parser.add_argument("--no-room-for-states", action="store_true", help="in float32")
     parser.add_argument("--steps", type=int, default=40)
     flags = parser.parse_args()
     torch.manual_seed(0)
@@ -212,6 +213,8 @@ def main() -> None:
             raise MemoryError("planted: float32 does not fit")
         output["loss"].backward()
         optimizer.step()
+        if flags.no_room_for_states and output["logits"].dtype == torch.float32 and optimizer.state:
+            raise MemoryError("planted: the optimizer's states do not fit in float32")
         optimizer.zero_grad()
         print(f"step {number} loss {output['loss'].item():.6f}", flush=True)
 
