@@ -4,13 +4,17 @@
     python fsdp2_scripts.py render SIZE FOLDER      # plain.py without, full.py with recomputation
     python fsdp2_scripts.py table FOLDER            # FOLDER/<variant>/metrics.jsonl side by side
     python fsdp2_scripts.py profile SCRIPT TRACE [options of the script]   # one profiled step, under torchrun
+    python fsdp2_scripts.py drawn SCRIPT [options of the script]   # random weights drawn on the GPU, under torchrun
 
-SIZE 2.4b is the hybrid of docs/h200.md (needs the fused kernels), tiny a dense model that runs on a CPU.
+SIZE 2.4b and 27b are the hybrids of docs/h200.md (they need the fused kernels), tiny a dense model that runs on a
+CPU. 27b is for two GPUs, with bf16 master weights, recomputation and `ROW_TOKENS` (4,096) tokens a row; its script
+holds the config alone, and `drawn` saves the minutes that a CPU takes to draw 27 billion numbers.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import statistics
 import sys
@@ -23,6 +27,10 @@ HYBRID = {
     "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 248320,
     "linear_num_key_heads": 16, "linear_num_value_heads": 16, "linear_key_head_dim": 128,
     "linear_value_head_dim": 128, "tie_word_embeddings": False,
+}  # fmt: skip
+LARGE = HYBRID | {
+    "hidden_size": 5120, "intermediate_size": 17408, "num_hidden_layers": 64, "num_attention_heads": 24,
+    "num_key_value_heads": 4, "linear_num_value_heads": 48,
 }  # fmt: skip
 TINY = {
     "model_type": "qwen3", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
@@ -49,8 +57,10 @@ def render(size: str, folder: Path) -> None:
     from autotune.data import data_dir
     from autotune.records import script as parts
 
-    tiny = size == "tiny"
+    tiny, large = size == "tiny", size == "27b"
     config, row = (TINY, 256) if tiny else (HYBRID, 8192)
+    if large:
+        config, row = LARGE, int(os.environ.get("ROW_TOKENS", "4096"))
     longest = row
     hook = {"count": 200 if tiny else 600, "vocabulary": config["vocab_size"], "longest": longest}
     if tiny:
@@ -63,7 +73,9 @@ def render(size: str, folder: Path) -> None:
     for name, checkpointing in (("plain", "none"), ("full", "full")):
         context = parts.ScriptContext(
             file_name=f"{name}.py",
-            model=parts.ModelContext(path=str(folder.resolve() / "model"), family=str(config["model_type"])),
+            model=parts.ModelContext(config=dict(config), weights="random")
+            if large
+            else parts.ModelContext(path=str(folder.resolve() / "model"), family=str(config["model_type"])),
             data=parts.DataContext(
                 source=f"{Path(__file__).with_name('random_rows.py')}:Rows",
                 kind="tokens",
@@ -73,13 +85,17 @@ def render(size: str, folder: Path) -> None:
             packing=packing_decision(
                 str(config["model_type"]), "dense" if tiny else "fast", "5.17.0", packing
             ),
-            batch=parts.BatchContext(rows_per_step=1),
+            batch=parts.BatchContext(rows_per_step=2 if large else 1),
             memory=parts.MemoryContext(
                 checkpointing=checkpointing,  # type: ignore[arg-type]
                 compile="parts",
                 compile_on="cpu" if tiny else "cuda",
             ),
-            precision=parts.PrecisionContext(compute="float32" if tiny else "bfloat16"),
+            precision=parts.PrecisionContext(
+                compute="float32" if tiny else "bfloat16",
+                master="bfloat16" if large else "float32",
+                reduce="bfloat16" if large else "float32",
+            ),
             optimizer=parts.OptimizerContext(
                 schedule="constant", learning_rate=1e-5, max_steps=WARMUP + MEASURED
             ),
@@ -145,12 +161,30 @@ def profile(script: str, trace: str, words: list[str]) -> None:
     runpy.run_path(script, run_name="__main__")
 
 
+def drawn(script: str, words: list[str]) -> None:
+    """Run the script, its random weights drawn on this rank's GPU."""
+    import torch
+    import transformers
+
+    original = transformers.AutoModelForCausalLM.from_config
+
+    def from_config(*given: Any, **named: Any) -> Any:
+        with torch.device("cuda", int(os.environ["LOCAL_RANK"])):
+            return original(*given, **named)
+
+    transformers.AutoModelForCausalLM.from_config = from_config
+    sys.argv = [script, *words]
+    runpy.run_path(script, run_name="__main__")
+
+
 if __name__ == "__main__":
     verb, *rest = sys.argv[1:]
     if verb == "weights":
         weights(rest[0], Path(rest[1]))
     elif verb == "render":
         render(rest[0], Path(rest[1]))
+    elif verb == "drawn":
+        drawn(rest[0], rest[1:])
     elif verb == "profile":
         profile(rest[0], rest[1], rest[2:])
     else:
