@@ -4,11 +4,11 @@
     python fsdp2_scripts.py render SIZE FOLDER      # plain.py without, full.py with recomputation
     python fsdp2_scripts.py table FOLDER            # FOLDER/<variant>/metrics.jsonl side by side
     python fsdp2_scripts.py profile SCRIPT TRACE [options of the script]   # one profiled step, under torchrun
-    python fsdp2_scripts.py drawn SCRIPT [options of the script]   # random weights drawn on the GPU, under torchrun
+    python fsdp2_scripts.py drawn SCRIPT [options]   # random weights drawn on the GPU, under torchrun
 
-SIZE 2.4b and 27b are the hybrids of docs/h200.md (they need the fused kernels), tiny a dense model that runs on a
-CPU. 27b is for two GPUs, with bf16 master weights, recomputation and `ROW_TOKENS` (4,096) tokens a row; its script
-holds the config alone, and `drawn` saves the minutes that a CPU takes to draw 27 billion numbers.
+SIZE 2.4b and 27b are the hybrids of docs/h200.md (they need the fused kernels), tiny a dense model that runs
+on a CPU. 27b is for two GPUs, with bf16 master weights, recomputation and `ROW_TOKENS` (4,096) tokens a row;
+its script holds the config alone, and `drawn` saves the minutes that a CPU takes to draw 27 billion numbers.
 """
 
 from __future__ import annotations
