@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from autotune.analyze.trace_set import require_one_job, trace_notes, undecided_here
 from autotune.analyze.verdict import verdict_sentence
 from autotune.errors import AutotuneError, InputError
+from autotune.shared_cpu import CpuShare, shared_note
 from autotune.store import read_record, write_record
 
 if TYPE_CHECKING:
@@ -183,6 +184,9 @@ def _warnings(observation: Observation | None, traces: TraceSummary | None) -> l
     notes: list[str] = []
     if observation is not None:
         notes += observation.notes
+        load = observation.cpu_load
+        shared = shared_note([CpuShare(load.cores, load.foreign_cores, load.idle_frac)]) if load else None
+        notes += [shared] if shared else []
         seen = len(observation.ranks)
         if seen < observation.expected_ranks:
             notes.append(f"{seen} of {observation.expected_ranks} ranks reported")

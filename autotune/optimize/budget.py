@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.optimize.arms import widest_tier
 from autotune.optimize.gains import name_of
 from autotune.records.ladder import Dropped
 from autotune.records.verdict import STOPPED_AFTER
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
     from autotune.optimize.options import LoopOptions
     from autotune.optimize.state import LoopState
     from autotune.records.plan import PlanGroup
+    from autotune.records.terms import Tier
     from autotune.records.verdict import Verdict
     from autotune.verify.estimate import PlanEstimate
+    from autotune.verify.starts import Finished
 
 _OPEN = ("undecided", "no-steady-state", "not-finished", "baseline-incorrect")  # outcomes that decide nothing
 _NEARLY = 0.95  # of the minutes: what ran so long was ended by them
@@ -32,14 +35,19 @@ class Fit:
     minutes_most: float = 0.0
 
 
-def fit_of(state: LoopState, options: LoopOptions, batch: Sequence[PlanGroup]) -> Fit:
-    """Whether a trial of these groups together may be made."""
+def fit_of(
+    state: LoopState,
+    options: LoopOptions,
+    batch: Sequence[PlanGroup],
+    finished: Finished | None = None,
+) -> Fit:
+    """Whether a trial of these groups together may be made; `finished`: what is there of it takes no time."""
     if options.max_trials is not None and state.trials >= options.max_trials:
         return Fit(f"the limit of {options.max_trials} trials is reached")
     names = "; ".join(
         f"{name_of(g)} (at most {g.ratio_upper:.2f}x)" if g.ratio_upper else name_of(g) for g in batch
     )
-    plan = _estimate(state, options, len(batch))
+    plan = _estimate(state, options, len(batch), widest_tier(group.parity for group in batch), finished)
     if plan is None:
         cost = "The job's own times are not known, so neither is what this takes."
         return Fit("", f"Trial {state.trials + 1}: {names}. {cost}")
@@ -50,10 +58,19 @@ def fit_of(state: LoopState, options: LoopOptions, batch: Sequence[PlanGroup]) -
     return Fit(over, f"Trial {state.trials + 1}: {names}. {cost}", plan.minutes_most)
 
 
-def _estimate(state: LoopState, options: LoopOptions, changes: int) -> PlanEstimate | None:
+def _estimate(
+    state: LoopState, options: LoopOptions, changes: int, tier: Tier, finished: Finished | None = None
+) -> PlanEstimate | None:
     from autotune.verify.estimate import estimate_minutes
 
-    return estimate_minutes(state.observation, options.verify, arms=changes + 1)
+    asked = replace(options.verify, tier=tier)
+    return estimate_minutes(state.observation, asked, arms=changes + 1, finished=finished)
+
+
+def minutes_of_one(state: LoopState, options: LoopOptions) -> float:
+    """What a trial of one change may take; 0 where the job's own times are not known."""
+    plan = _estimate(state, options, 1, "numeric")
+    return plan.minutes_most if plan is not None else 0.0
 
 
 def _minutes(plan: PlanEstimate) -> str:
@@ -88,7 +105,7 @@ def note_time(state: LoopState, options: LoopOptions, verdict: Verdict, changes:
     if not cut_short(verdict):
         return
     state.cut = True
-    plan = _estimate(state, options, changes)
+    plan = _estimate(state, options, changes, verdict.settings.tier or "numeric")
     if plan is not None:
         state.needs_minutes = max(state.needs_minutes, plan.minutes_most)
 
@@ -109,13 +126,16 @@ def left_after(groups: Sequence[PlanGroup], verdict: Verdict, reason: str, path:
 def untried(state: LoopState, options: LoopOptions, groups: Sequence[PlanGroup]) -> list[Dropped]:
     """The groups that no trial was left for, each with what its own would have taken."""
     known = {rule for entry in state.left_out() for rule in entry.rules}
-    plan = _estimate(state, options, 1)
-    reason = f"a trial of its own takes {_minutes(plan)}" if plan is not None else "no trial was left for it"
-    return [
-        Dropped(group=group.id, rules=group.rules, reason=reason, how="not-tried")
-        for group in groups
-        if not set(group.rules) <= known
-    ]
+    left = []
+    for group in groups:
+        if set(group.rules) <= known:
+            continue
+        plan = _estimate(state, options, 1, widest_tier([group.parity]))
+        reason = "no trial was left for it"
+        if plan is not None:
+            reason = f"a trial of its own takes {_minutes(plan)}"
+        left.append(Dropped(group=group.id, rules=group.rules, reason=reason, how="not-tried"))
+    return left
 
 
 def notes_of(verdict: Verdict, folder: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -13,8 +14,6 @@ from autotune.analyze.watch import OBSERVE, watch
 from autotune.errors import AutotuneError, InterruptedRunError, JobFailedError
 from autotune.optimize import budget
 from autotune.optimize.arms import arm_of, finished_look, start_of, widest_tier
-from autotune.optimize.conventional import usual_optimisations
-from autotune.optimize.decisions import for_a_person
 from autotune.optimize.gains import contrast_text, name_of, too_weak, without_gain
 from autotune.optimize.journal import Journal
 from autotune.optimize.ladder import (
@@ -30,6 +29,7 @@ from autotune.optimize.live import live_check_for
 from autotune.optimize.memory_stage import MemoryStage, Tools
 from autotune.optimize.options import LoopOptions
 from autotune.optimize.order import by_gain_per_minute
+from autotune.optimize.result import result_of
 from autotune.optimize.roofline import NEAR, roof_share
 from autotune.optimize.signals import interruptible
 from autotune.optimize.state import LoopState
@@ -38,12 +38,14 @@ from autotune.records.observation import Observation
 from autotune.records.verdict import Verdict
 from autotune.store import read_record, write_record
 from autotune.verify.arm import progress_line
+from autotune.verify.starts import Finished
 
 if TYPE_CHECKING:
+    from autotune.optimize.budget import Fit
     from autotune.records.findings import Diagnosis
     from autotune.records.plan import PatchedJob, Plan, PlanGroup
     from autotune.records.terms import Tier
-    from autotune.verify.arm import Arm
+    from autotune.verify.arm import Arm, VerifyOptions
 
 
 class OptimizeLoop:
@@ -108,7 +110,7 @@ class OptimizeLoop:
                 return self._why_done(state, plan), True
             else:
                 over = self._over_budget(state, batch)
-                if over and len(batch) > 1 and not budget.fit_of(state, self._options, batch[:1]).over:
+                if over and len(batch) > 1 and not self._fit(state, batch[:1]).over:
                     self._journal.decide("alone", "The best of them alone fits:")
                     batch, over = batch[:1], self._over_budget(state, batch[:1])
                 if not over:
@@ -120,7 +122,7 @@ class OptimizeLoop:
     def _tools(self) -> Tools:
         """What the memory plan tries its groups with."""
         return Tools(
-            patch=lambda state, group: self._patched(state, [group], 0),
+            patch=lambda state, group: self._patched(state, [group], state.trials),
             over_budget=lambda state, group: self._over_budget(state, [group]),
             compare=lambda state, group, job: self._compare(
                 state, [(group, job)], widest_tier([group.parity])
@@ -207,12 +209,31 @@ class OptimizeLoop:
 
     def _over_budget(self, state: LoopState, batch: Sequence[PlanGroup]) -> str:
         """Say what is tried next and what it takes; why it may not be, empty when it may."""
-        fit = budget.fit_of(state, self._options, batch)
+        fit = self._fit(state, batch)
         if fit.text:
             self._journal.decide("plan", fit.text, groups=[g.id for g in batch])
         if fit.over:
             state.needs_minutes = max(state.needs_minutes, fit.minutes_most)
         return fit.over
+
+    def _fit(self, state: LoopState, batch: Sequence[PlanGroup]) -> Fit:
+        """The next trial against the limits; what an interrupted loop finished of it takes no time."""
+        if self._options.max_minutes is None:
+            return budget.fit_of(state, self._options, batch)
+        number = state.trials + 1
+        jobs: list[tuple[PlanGroup, PatchedJob]] = []
+        if self._trial_folder(number).is_dir():
+            with suppress(AutotuneError):  # the trial itself will say so
+                for group in batch:
+                    jobs.append((group, self._patched(state, [*(g for g, _ in jobs), group], number)))
+        tier = widest_tier(group.parity for group in batch)
+        finished = Finished.of(
+            self._trial_folder(number),
+            self._verify_options(tier),
+            self._arms(state, jobs),
+            self._reference(state),
+        )
+        return budget.fit_of(state, self._options, batch, finished)
 
     def _try(self, state: LoopState, batch: list[PlanGroup]) -> None:
         """One trial of cumulative arms."""
@@ -221,7 +242,7 @@ class OptimizeLoop:
         for arm in cumulative_arms(batch):
             group = arm[-1]
             try:
-                jobs.append((group, self._patched(state, [g for g, _ in jobs] + [group], len(jobs))))
+                jobs.append((group, self._patched(state, [*(g for g, _ in jobs), group], state.trials)))
             except AutotuneError as fault:
                 if not self._without_package(state, group, fault):
                     self._drop(state, group, f"could not be applied: {fault}")
@@ -271,14 +292,14 @@ class OptimizeLoop:
         self._journal.decide("note", f"{name_of(group)}: {fault} Looking for a way without.", group=group.id)
         return True
 
-    def _patched(self, state: LoopState, groups: list[PlanGroup], index: int) -> PatchedJob:
+    def _patched(self, state: LoopState, groups: list[PlanGroup], trial: int) -> PatchedJob:
         from autotune.apply.job import materialise
 
         return materialise(
             groups,
             state.observation,
             run=self._run,
-            label=f"trial-{state.trials:03d}-{index + 1}",
+            label=f"trial-{trial:03d}-{len(groups)}",
             base=state.current if state.kept else None,
             templates_dir=self._options.templates_dir,
             wheelhouse=self._options.wheelhouse,
@@ -286,27 +307,25 @@ class OptimizeLoop:
         )
 
     def _compare(self, state: LoopState, jobs: list[tuple[PlanGroup, PatchedJob]], tier: Tier) -> Verdict:
-        live = live_check_for([group for group, _ in jobs], self._options.rules)
-        last = jobs[-1][1]
+        return self._run_comparison(self._arms(state, jobs), tier, self._trial_folder(state.trials), state)
+
+    def _arms(self, state: LoopState, jobs: Sequence[tuple[PlanGroup, PatchedJob]]) -> list[Arm]:
         arms = [arm_of("as it is", state.current, warmed=True)]
-        arms += [arm_of(group.id, job, live_check=live if job is last else None) for group, job in jobs]
-        return self._run_comparison(arms, tier, self._trial_folder(state.trials), state)
+        live = live_check_for([group for group, _ in jobs], self._options.rules) if jobs else None
+        last = jobs[-1][1] if jobs else None
+        return arms + [arm_of(group.id, job, live_check=live if job is last else None) for group, job in jobs]
+
+    def _verify_options(self, tier: Tier) -> VerifyOptions:
+        return replace(self._options.verify, tier=tier, shared_folder=self._run / "trials" / "parity")
 
     def _run_comparison(self, arms: list[Arm], tier: Tier, folder: Path, state: LoopState) -> Verdict:
-        from dataclasses import replace
-
         from autotune.observe.launch import launch
         from autotune.verify.trial import run_comparison
 
         left = None
         if self._options.max_minutes is not None:
             left = max(1.0, self._options.max_minutes - state.minutes())
-        options = replace(
-            self._options.verify,
-            tier=tier,
-            max_minutes=left or self._options.verify.max_minutes,
-            shared_folder=self._run / "trials" / "parity",
-        )
+        options = replace(self._verify_options(tier), max_minutes=left or self._options.verify.max_minutes)
         verdict = run_comparison(
             arms,
             folder=folder,
@@ -422,22 +441,6 @@ class OptimizeLoop:
         return f"nothing admissible is left that could gain {least:.0f} %"
 
     def _write(self, state: LoopState, how: str, reason: str) -> Ladder:
-        kept = {rule for group in state.kept for rule in group.rules}
-        proven = (entry for entry in state.dropped if entry.verdict and entry.how == "not-kept")
-        tried = {rule for entry in proven for rule in entry.rules}
-        ladder = Ladder(
-            run=self._run.name,
-            state=how,  # type: ignore[arg-type]
-            rungs=state.rungs,
-            dropped=state.left_out(),
-            stop_reason=reason,
-            trials=state.trials,
-            minutes=round(state.all_minutes(), 2),
-            advice=for_a_person(state.diagnosis, kept, tried),
-            conventional=usual_optimisations(state.original or state.diagnosis, state.rungs, tried),
-            notes=state.notes,
-            go_on=budget.command_to_go_on(state, self._options, self._run.name) if how == "budget" else "",
-            outcome=state.outcome(how == "budget"),
-        )
+        ladder = result_of(state, self._options, self._run.name, how, reason)
         write_record(self._run / "ladder.json", ladder)
         return ladder

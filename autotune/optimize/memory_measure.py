@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from autotune.records.observation import MemoryStep, Observation, RankObservation
     from autotune.records.verdict import Trial
     from autotune.verify.arm import Arm
-    from autotune.verify.launches import Bench
+    from autotune.verify.launches import Bench, Request
 
 # Blocks that run without checkpointing in each step. The first step makes the optimizer's states and does not
 # count; the last one shows whether the peak is what it was.
@@ -66,29 +66,27 @@ class Measurement:
     reason: str = ""
 
 
-def measure(
-    bench: Bench,
-    arm: Arm,
-    *,
-    micro_batches: int,
-    blocks: bool,
-    seed: int | None,
-    minutes_left: float | None = None,
-) -> tuple[Measurement, Trial]:
-    """Start the arm once. `blocks`: also with one and two blocks that run without checkpointing.
-
-    Running out of memory is an outcome: the steps before it count, and so does that the next one did not fit.
-    """
+def request_of(arm: Arm, *, micro_batches: int, blocks: bool, seed: int | None) -> Request:
+    """The start that measures. `blocks`: also with one and two blocks that run without checkpointing."""
     from autotune.verify.launches import Request
-    from autotune.verify.memory import longest_tokens
 
     schedule = WITH_BLOCKS if blocks else AS_IT_IS
     batches = max(_LONGEST_BATCHES, (len(schedule) + 1) * micro_batches)
-    request = Request(purpose="memory", arm=arm, seed=seed, memory_probe=schedule, longest_times=batches)
+    return Request(purpose="memory", arm=arm, seed=seed, memory_probe=schedule, longest_times=batches)
+
+
+def measure(bench: Bench, request: Request, minutes_left: float | None = None) -> tuple[Measurement, Trial]:
+    """Make the start once.
+
+    Running out of memory is an outcome: the steps before it count, and so does that the next one did not fit.
+    """
+    from autotune.verify.memory import longest_tokens
+
     observation, trial = bench.run(request, minutes_left)
     short = "out of memory" in trial.reason
     peaks = peaks_of(observation, longest_tokens(observation))
-    return _outcome(peaks, trial, short and not _failed_with_plain_blocks(observation, schedule)), trial
+    plain = _failed_with_plain_blocks(observation, request.memory_probe)
+    return _outcome(peaks, trial, short and not plain), trial
 
 
 def _outcome(peaks: Peaks | None, trial: Trial, did_not_fit: bool) -> Measurement:

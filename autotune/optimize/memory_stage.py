@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from autotune.errors import AutotuneError
 from autotune.optimize.arms import arm_of
+from autotune.optimize.budget import minutes_of_one
 from autotune.optimize.memory_group import (
     CHECKPOINTING,
     GATHERED,
@@ -23,7 +24,15 @@ from autotune.optimize.memory_group import (
     asked_micro_batch,
     group_of,
 )
-from autotune.optimize.memory_measure import WITH_BLOCKS, Limit, Measurement, Peaks, limit_of, measure
+from autotune.optimize.memory_measure import (
+    WITH_BLOCKS,
+    Limit,
+    Measurement,
+    Peaks,
+    limit_of,
+    measure,
+    request_of,
+)
 from autotune.optimize.memory_plan import FULL_RECOMPUTE_FRAC, MARGIN_FRAC, Candidate, Costs, search
 
 if TYPE_CHECKING:
@@ -33,6 +42,7 @@ if TYPE_CHECKING:
     from autotune.records.facts import FactValue
     from autotune.records.plan import PatchedJob, Plan, PlanGroup
     from autotune.records.verdict import Trial, Verdict
+    from autotune.verify.launches import Bench, Request
 
 SPENDERS = frozenset(
     {
@@ -98,7 +108,7 @@ class MemoryStage:
     def go(self, state: LoopState, plan: Plan) -> str:
         """One search. Returns why the loop has to stop; empty when it goes on."""
         if self._out_of_time(state):
-            state.needs_minutes = max(state.needs_minutes, self._least_minutes(state))
+            self._needs(state, self._least_minutes(state) + minutes_of_one(state, self._options))
             return f"the memory plan does not fit into the limit of {self._options.max_minutes:g} minutes"
         self._due = False
         self._searches += 1
@@ -116,11 +126,20 @@ class MemoryStage:
         return most is not None and state.minutes() + self._least_minutes(state) > most
 
     def _least_minutes(self, state: LoopState) -> float:
-        """Of a search; 0 where the job's own times are not known: then it is made."""
+        """Of a search, without what an interrupted loop finished of it."""
+        measured = self._bench().has(self._request(state, "as it is", state.current, _checkpoints(state)))
+        return self._start_minutes(state) * (1 if measured else 2)
+
+    def _start_minutes(self, state: LoopState) -> float:
+        """Of one start; 0 where the job's own times are not known: then it is made."""
         from autotune.verify.estimate import launch_cost
 
         cost = launch_cost(state.observation)
-        return 2 * cost.launch_s(len(WITH_BLOCKS)) / 60 if cost is not None else 0.0
+        return cost.launch_s(len(WITH_BLOCKS)) / 60 if cost is not None else 0.0
+
+    def _needs(self, state: LoopState, minutes: float) -> None:
+        """What the command that goes on must allow, so that the search comes to an answer."""
+        state.needs_minutes = max(state.needs_minutes, minutes)
 
     def _why_not(self, state: LoopState, plan: Plan) -> str:
         """Why there is nothing to plan; empty when there is."""
@@ -145,7 +164,7 @@ class MemoryStage:
         return asked and _value(facts, "run.has_gpu") is False
 
     def _measure(self, state: LoopState, limit: Limit) -> Peaks | None:
-        blocks = _value(state.diagnosis.facts, "memory.checkpointing") is True
+        blocks = _checkpoints(state)
         found = self._start(state, "as it is", state.current, blocks)
         peaks = found.peaks
         if peaks is None:
@@ -205,6 +224,7 @@ class MemoryStage:
                 continue
             over = self._tools.over_budget(state, group)
             if over:
+                self._needs(state, state.needs_minutes + self._start_minutes(state))  # of the plan itself
                 return over
             state.trials += 1
             try:
@@ -268,22 +288,26 @@ class MemoryStage:
     def _start(
         self, state: LoopState, name: str, job: PatchedJob, blocks: bool, micro_batches: int = 0
     ) -> Measurement:
+        left = None
+        if self._options.max_minutes is not None:
+            left = self._options.max_minutes - state.minutes()
+        found, trial = measure(self._bench(), self._request(state, name, job, blocks, micro_batches), left)
+        self._note_start(trial)
+        return found
+
+    def _bench(self) -> Bench:
         from autotune.observe.launch import launch
         from autotune.verify.launches import Bench
 
-        options = self._options
-        start = options.watch.launch or launch
-        bench = Bench(self._run / "trials" / "memory", options.verify, lambda spec: start(spec, None))
-        found, trial = measure(
-            bench,
-            arm_of(name, job, warmed=True),
-            micro_batches=micro_batches or max(1, round(_accumulation(state.diagnosis.facts))),
-            blocks=blocks,
-            seed=options.verify.seed,
-            minutes_left=None if options.max_minutes is None else options.max_minutes - state.minutes(),
-        )
-        self._note_start(trial)
-        return found
+        start = self._options.watch.launch or launch
+        return Bench(self._run / "trials" / "memory", self._options.verify, lambda spec: start(spec, None))
+
+    def _request(
+        self, state: LoopState, name: str, job: PatchedJob, blocks: bool, micro_batches: int = 0
+    ) -> Request:
+        count = micro_batches or max(1, round(_accumulation(state.diagnosis.facts)))
+        seed = self._options.verify.seed
+        return request_of(arm_of(name, job, warmed=True), micro_batches=count, blocks=blocks, seed=seed)
 
     def _note_start(self, trial: Trial) -> None:
         made = f"{trial.wall_s:.1f} s" if trial.started_at else "used again"
@@ -352,6 +376,10 @@ def _costs(facts: dict[str, FactValue]) -> Costs:
         exposed_frac=_number(facts, "comm.exposed_frac"),
         offload_frac=max(known) if known and offloaded else None,
     )
+
+
+def _checkpoints(state: LoopState) -> bool:
+    return _value(state.diagnosis.facts, "memory.checkpointing") is True
 
 
 def _accumulation(facts: dict[str, FactValue]) -> float:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
 from autotune.records.observation import Observation
 from autotune.verify.arm import VerifyOptions
 from autotune.verify.figures import trial_steps
 from autotune.verify.stats import LARGE_EFFECT, SMALL_EFFECT_PAIRS
 from autotune.verify.steady import LEAST_STEPS, excluded_positions
+
+if TYPE_CHECKING:
+    from autotune.verify.starts import Finished
 
 _PARITY_SLOWER = 1.3  # reading every loss and gradient costs something
 _SPARE_S = 1.0  # between launches
@@ -49,34 +53,44 @@ def launch_cost(observation: Observation) -> _LaunchCost | None:
 
 
 def estimate_minutes(
-    observation: Observation, options: VerifyOptions, *, arms: int = 2, ratio: float | None = None
+    observation: Observation,
+    options: VerifyOptions,
+    *,
+    arms: int = 2,
+    ratio: float | None = None,
+    finished: Finished | None = None,
 ) -> PlanEstimate | None:
     """Minutes a comparison with `arms` arms takes on this job; None when the observation has no step.
 
     `ratio` is the speed-up expected of the candidates: it shortens their launches and, above 1.3, the fewest
-    blocks.
+    blocks. What is `finished` already takes no time.
     """
     cost = launch_cost(observation)
     if cost is None:
         return None
     gain = max(ratio or 1.0, 0.1)
     timed = _timed_steps(options, cost.step_s) + options.warmup_steps
-    block_s = cost.launch_s(timed) + (arms - 1) * cost.launch_s(timed, gain)
-    parity_s, parity_launches = _parity(cost, options, gain)
-    again_s, again_launches = _again(cost, options)
+    each_s = [cost.launch_s(timed, 1.0 if arm == 0 else gain) for arm in range(arms)]
     pairs = 2 if gain > LARGE_EFFECT else max(options.min_pairs, SMALL_EFFECT_PAIRS)
     least = min(pairs, options.max_pairs)
-    # Parity fills the caches of both arms.
-    warm_s, warm_launches = (block_s, arms) if options.tier is None else (0.0, 0)
-    common, launches = parity_s + warm_s, parity_launches + warm_launches
-    most = (common + again_s + options.max_pairs * block_s) / 60
+    common = _parity(cost, options, gain, arms, finished)
+    if options.tier is None:  # parity fills the caches of all arms
+        common += [each_s[arm] for arm in range(arms) if finished is None or not finished.warm(arm)]
+    again = _again(cost, options, finished)
+    blocks = [
+        [each_s[arm] for arm in range(arms) if finished is None or not finished.timing(arm, number)]
+        for number in range(1, options.max_pairs + 1)
+    ]
+    needed = [*common, *(start for block in blocks[:least] for start in block)]
+    all_of_them = [*common, *again, *(start for block in blocks for start in block)]
+    most = sum(all_of_them) / 60
     if options.max_minutes is not None:
-        most = min(most, max(options.max_minutes, common / 60))
+        most = min(most, max(options.max_minutes, sum(common) / 60))
     return PlanEstimate(
-        minutes_least=round(min((common + least * block_s) / 60, most), 2),
+        minutes_least=round(min(sum(needed) / 60, most), 2),
         minutes_most=round(most, 2),
-        launches_least=launches + least * arms,
-        launches_most=launches + again_launches + options.max_pairs * arms,
+        launches_least=len(needed),
+        launches_most=len(all_of_them),
     )
 
 
@@ -86,16 +100,24 @@ def _timed_steps(options: VerifyOptions, step_s: float) -> int:
     return min(options.steps, max(LEAST_STEPS, round(options.timing_budget_s / step_s)))
 
 
-def _parity(cost: _LaunchCost, options: VerifyOptions, gain: float) -> tuple[float, int]:
+def _parity(
+    cost: _LaunchCost, options: VerifyOptions, gain: float, arms: int, finished: Finished | None
+) -> list[float]:
+    """Seconds of each launch that compares training: of the first and of the last arm, at every seed."""
     if options.tier is None:
-        return 0.0, 0
-    each = len(options.seeds) if options.tier == "statistical" else 1
+        return []
+    seeds = options.seeds if options.tier == "statistical" else (options.seed,)
     steps = round(options.parity_steps * _PARITY_SLOWER)
-    return each * (cost.launch_s(steps) + cost.launch_s(steps, gain)), 2 * each
+    return [
+        cost.launch_s(steps, gain if arm else 1.0)
+        for number, seed in enumerate(seeds, 1)
+        for arm in (0, arms - 1)
+        if finished is None or not finished.parity(arm, number, seed)
+    ]
 
 
-def _again(cost: _LaunchCost, options: VerifyOptions) -> tuple[float, int]:
+def _again(cost: _LaunchCost, options: VerifyOptions, finished: Finished | None) -> list[float]:
     """The baseline once more, for its own noise, where a change does not pass without that."""
-    if options.tier in (None, "statistical"):
-        return 0.0, 0
-    return cost.launch_s(round(options.parity_steps * _PARITY_SLOWER)), 1
+    if options.tier in (None, "statistical") or (finished and finished.parity(0, 2, options.seed)):
+        return []
+    return [cost.launch_s(round(options.parity_steps * _PARITY_SLOWER))]

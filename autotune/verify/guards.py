@@ -12,6 +12,7 @@ from statistics import fmean, median
 
 from autotune.records.observation import CpuLoad, DeviceSample
 from autotune.records.verdict import Block, MachineState, Trial, Unit
+from autotune.shared_cpu import CPU_IDLE, CPU_TAKEN, CpuShare, shared_note
 
 # A power cap is left out: a better arm may well run into it, so it belongs to the arm.
 FAULTY_THROTTLING = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"})
@@ -19,8 +20,6 @@ THROTTLED_SHARE = 0.05  # of the samples
 CLOCK_MOVED = 0.05
 STALLED = 1.25  # against the arm's other launches
 AGREE = 1.10  # how well those must agree to say so
-CPU_IDLE = 0.15  # of the cores; more idle time, and nobody waited for one
-CPU_TAKEN = 0.15  # of the cores, that others took from one arm more than from another
 BUSY = 0.3  # utilisation from which a sample's clock counts
 
 
@@ -87,6 +86,15 @@ def _cpu_fault(trials: Mapping[str, Trial]) -> str | None:
         f"other programs used {known[most][0]:.1f} of {cores} cores while {most} ran, "
         f"and {known[least][0]:.1f} while {least} ran"
     )
+
+
+def load_note(trials: Sequence[Trial]) -> str | None:
+    """Timed launches that shared their cores: also when all arms did alike, and no block is set aside."""
+    shares = []
+    for state in (trial.machine for trial in trials):
+        if state.cpu_cores and state.cpu_foreign_cores is not None and state.cpu_idle_frac is not None:
+            shares.append(CpuShare(state.cpu_cores, state.cpu_foreign_cores, state.cpu_idle_frac))
+    return shared_note(shares)
 
 
 def odd_block(block: Block, others: Sequence[Block], trials: Mapping[str, Trial], unit: Unit) -> str | None:

@@ -103,6 +103,12 @@ class Bench:
         lent = not started and label not in self.made and spec.folder.parent != self.folder
         return observation, trial.model_copy(update={"reused": lent})
 
+    def has(self, request: Request) -> bool:
+        """Whether the launch is finished, so that `run` would only read it back."""
+        spec = self._spec(request, None)
+        observation = _finished(spec.folder)
+        return observation is not None and not self._worth_redoing(observation, request, spec)
+
     def _worth_redoing(self, observation: Observation, request: Request, spec: LaunchSpec) -> bool:
         """An earlier launch that failed for want of time it has now, or by a fault that may be mended now."""
         outcome = to_trial(observation, request, "", "", self._wanted(request)).outcome

@@ -11,7 +11,7 @@ from statistics import median
 from autotune.records.verdict import Block, Contrast, Trial
 from autotune.verify import stats
 from autotune.verify.figures import UnitChoice, block_figures, choose_unit, log_ratio
-from autotune.verify.guards import drift_note, machine_fault, odd_block
+from autotune.verify.guards import drift_note, load_note, machine_fault, odd_block
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,10 @@ def measure(trials: Sequence[Trial], arms: Sequence[str]) -> Measurement:
     wanted += [pair for pair in pairwise(arms) if pair not in wanted]
     contrasts = [_contrast(blocks, reference, candidate, unit) for reference, candidate in wanted]
     notes = [f"block {b.number} set aside: {b.set_aside}" for b in blocks if b.set_aside]
-    note = drift_note([b for b in blocks if not b.set_aside], arms[0], unit.unit)
-    return Measurement(unit, blocks, contrasts, [*notes, *([note] if note else [])])
+    drift = drift_note([b for b in blocks if not b.set_aside], arms[0], unit.unit)
+    return Measurement(
+        unit, blocks, contrasts, [*notes, *(note for note in (drift, load_note(timing)) if note)]
+    )
 
 
 def _blocks(timing: Sequence[Trial], arms: Sequence[str], unit: UnitChoice) -> list[Block]:

@@ -30,11 +30,11 @@ from autotune.verify.measure import measure
 from autotune.verify.memory import longest_tokens, spends_headroom, widened_overflows
 from autotune.verify.recorder import Ended, Recorder
 from autotune.verify.reference import REFERENCE_STEPS, needs_reference, reference_fault
+from autotune.verify.starts import parity_request, timing_request
 from autotune.verify.verdict import Session, conclude, find_failure, judge_parity
 
 VERDICT_FILE = "verdict.json"
 _SPARE_BLOCKS = 2  # blocks that may be set aside and run again
-_BY_MODULE = ("numeric", "token-exact")  # where kernels may be replaced
 _RETRIES = 2  # attempts at a launch that did not settle
 
 
@@ -139,14 +139,8 @@ class _Comparison:
     def _parity_launch(
         self, arm: Arm, number: int, seed: int | None, deterministic: bool = False
     ) -> ParityEvidence:
-        request = Request(
-            purpose="parity",
-            arm=arm,
-            number=number,
-            seed=seed,
-            deterministic=deterministic,
-            isolation=self.options.tier != "bitwise",
-            modules_of=self.reference if number == 1 and self.options.tier in _BY_MODULE else None,
+        request = parity_request(
+            self.options, arm, number, seed, reference=self.reference, deterministic=deterministic
         )
         observation, trial = self.recorder.run(request)
         found = parity_evidence(
@@ -260,14 +254,7 @@ class _Comparison:
 
     def _run_timed(self, arm: Arm, number: int, position: int) -> None:
         for attempt in range(1, _RETRIES + 1):
-            request = Request(
-                purpose="timing",
-                arm=arm,
-                block=number,
-                position=position,
-                attempt=attempt,
-                seed=self.options.seed,
-            )
+            request = timing_request(self.options, arm, number, position=position, attempt=attempt)
             _, trial = self.recorder.run(request, may_retry=attempt < _RETRIES)
             if trial.outcome == "finished":
                 return
@@ -295,7 +282,9 @@ class _Comparison:
         # Before the first block: the quickest launch so far, since others compiled for the first time.
         others = [t.wall_s for t in self.session.trials if t.purpose in ("parity", "warm", "live")]
         one_s = sum(timed) / len(timed) if timed else min(others, default=0.0)
-        expected = len(self.arms) * one_s / 60
+        bench = self.recorder.bench  # what an earlier call finished of this block takes no time
+        missing = sum(not bench.has(timing_request(self.options, arm, number)) for arm in self.arms)
+        expected = missing * one_s / 60
         if expected <= left:
             return False
         self.session.notes.append(

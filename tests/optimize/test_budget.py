@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from autotune.analyze.diagnose import RuleSources
 from autotune.apply.plan import Choice
 from autotune.cli.common import options_again
+from autotune.observe.spec import LaunchSpec
 from autotune.optimize import budget
 from autotune.optimize.loop import OptimizeLoop
 from autotune.optimize.options import LoopOptions
@@ -23,6 +25,7 @@ from autotune.records.plan import PatchedJob, Plan, PlanGroup
 from autotune.records.verdict import ParityResult, Settings, Verdict
 from autotune.report.ladder import render_ladder
 from autotune.verify.arm import VerifyOptions
+from autotune.verify.trial import run_comparison
 
 SET_ASIDE = "block 1 set aside: other programs used 1.3 of 2 cores while batching/padding-waste ran"
 STOPPED = "stopped after 3 blocks: another takes about 1.0 minutes and 0.5 of 4 are left"
@@ -63,9 +66,16 @@ def loop(tmp_path: Path, said: list[str], **limits: Any) -> tuple[OptimizeLoop, 
     return OptimizeLoop(tmp_path, options, say=said.append, status=lambda text: None), state()
 
 
+def patched(label: str) -> PatchedJob:
+    return PatchedJob(
+        label=label, groups=[], rules=[], command=["python", f"{label}.py"], cwd="/", original_command=[],
+        original_cwd="/", tree="/",
+    )  # fmt: skip
+
+
 def state() -> LoopState:
     """A job of 20 s a start."""
-    steps = [StepRecord(index=i + 1, end_s=i, duration_ms=100.0) for i in range(10)]
+    steps = [StepRecord(index=i + 1, end_s=i, duration_ms=100.0) for i in range(24)]
     rank = RankObservation(
         rank=0, world_size=1, environment=EnvironmentRecord(python="3.12", torch="2.8"), status="stopped",
         steps=steps,
@@ -73,7 +83,7 @@ def state() -> LoopState:
     watched = Observation(
         mode="profile", command=[], cwd="/", exit_code=0, wall_s=20.0, ranks=[rank], expected_ranks=1
     )
-    job = PatchedJob.model_construct()
+    job = patched("as-it-is")
     found = Diagnosis.model_construct(run="r", verdict="", findings=[], facts={}, undecided=[], passed=[])
     return LoopState(
         baseline=job, current=job, observation=watched, diagnosis=found, rungs=[Rung(name="as it was")]
@@ -96,7 +106,7 @@ def climbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
             return answer
 
         monkeypatch.setattr(made, "_plan", lambda _: Plan.model_construct(groups=GROUPS))
-        monkeypatch.setattr(made, "_patched", lambda *_: PatchedJob.model_construct())
+        monkeypatch.setattr(made, "_patched", lambda *_: patched("changed"))
         monkeypatch.setattr(made, "_compare", compare)
         monkeypatch.setattr(made, "_at_roof", lambda _: False)
         reason, finished = made._climb(now)
@@ -119,6 +129,42 @@ def test_what_does_not_fit_together_is_tried_alone(climbed: Callable[..., Any]) 
     slower = verdict("slower")
     tried, said, _ = climbed([slower, slower], max_minutes=limit)
     assert tried == [[PADDING], [EAGER]] and any("alone fits" in line for line in said)
+
+
+class Killed(Exception):
+    pass
+
+
+def test_what_an_interrupted_loop_finished_of_a_trial_takes_no_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, now = loop(tmp_path, [], max_minutes=minutes(1)[0] / 2)
+    job = patched("changed")
+    monkeypatch.setattr(made, "_patched", lambda *_: job)
+    assert made._fit(now, GROUPS[:1]).over
+    finished: list[Path] = []
+
+    def start(spec: LaunchSpec) -> Observation:
+        if len(finished) == 5:  # both whose training is compared, three that were timed
+            raise Killed
+        finished.append(spec.folder)
+        spec.folder.mkdir(parents=True)
+        return now.observation.model_copy(update={"mode": spec.mode})
+
+    options, arms = made._verify_options("numeric"), made._arms(now, [(GROUPS[0], job)])
+    with pytest.raises(Killed):
+        run_comparison(
+            arms,
+            folder=made._trial_folder(1),
+            options=options,
+            launch=start,
+            reference=made._reference(now),
+        )
+    fit = made._fit(now, GROUPS[:1])
+    assert not fit.over and "3 or more starts" in fit.text  # of eight
+    # Other options make other launches: nothing of those helps.
+    made._options = replace(made._options, verify=replace(made._options.verify, steps=11, parity_steps=11))
+    assert made._fit(now, GROUPS[:1]).over
 
 
 def test_what_does_not_fit_at_all_names_the_command_that_goes_on(climbed: Callable[..., Any]) -> None:

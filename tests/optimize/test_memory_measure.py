@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.optimize.memory_measure import WITH_BLOCKS, limit_of, measure, peaks_of
+from autotune.optimize.memory_measure import WITH_BLOCKS, limit_of, measure, peaks_of, request_of
 from autotune.records.observation import (
     EnvironmentRecord,
     MemoryRecord,
@@ -101,7 +101,7 @@ def _measured(*steps: MemoryStep, out_of_memory: bool) -> Any:
         rank(0, list(steps), out_of_memory=out_of_memory, status="exception" if out_of_memory else "stopped")
     )
     arm = Arm(name="as it is", command=("python",), cwd=Path("/"))
-    return measure(_Bench(seen), arm, micro_batches=2, blocks=True, seed=0)[0]  # type: ignore[arg-type]
+    return measure(_Bench(seen), request_of(arm, micro_batches=2, blocks=True, seed=0))[0]  # type: ignore[arg-type]
 
 
 def test_running_out_of_memory_with_a_plain_block_is_a_measurement() -> None:

@@ -18,6 +18,7 @@ from autotune.analyze.diagnose import RuleSources, diagnose_launch
 from autotune.analyze.watch import OBSERVE, JobStart, WatchOptions, watch
 from autotune.apply.job import materialise
 from autotune.apply.plan import Choice, build_plan
+from autotune.optimize.budget import minutes_of_one
 from autotune.optimize.journal import Journal
 from autotune.optimize.memory_group import asked_micro_batch, group_of
 from autotune.optimize.memory_measure import Limit, Measurement, Peaks
@@ -243,7 +244,10 @@ def test_what_waits_for_the_plan_and_what_a_kept_change_opens_again(bench: Bench
 def test_a_search_that_does_not_fit_into_the_minutes_stops_the_loop(bench: Bench) -> None:
     stage = bench.stage(1.0, Prepared)
     stage._options = replace(stage._options, max_minutes=0.01)
-    assert "limit of 0.01 minutes" in stage.go(bench.state(), bench.plan())
+    state = bench.state()
+    assert "limit of 0.01 minutes" in stage.go(state, bench.plan())
+    # Two starts and the comparison of the plan they find: the command that goes on must not stop before it.
+    assert state.needs_minutes > minutes_of_one(state, stage._options) > 0
 
 
 @pytest.mark.job

@@ -17,6 +17,7 @@ from autotune.records.verdict import Trial, Verdict
 from autotune.store import read_record
 from autotune.verify.arm import Arm, LiveFindings, VerifyOptions
 from autotune.verify.estimate import estimate_minutes
+from autotune.verify.starts import Finished
 from autotune.verify.trial import run_comparison
 from autotune.verify.verdict import recompute
 
@@ -449,3 +450,17 @@ def test_every_launch_made_is_told_with_its_time(tmp_path: Path) -> None:
             arms(), folder=tmp_path, options=VerifyOptions(tier="bitwise"), launch=replay, on_trial=note
         )
         assert [made for _, made in told] == [fresh] * len(told) and len(told) >= 6
+
+
+def test_what_was_finished_before_takes_no_minutes_of_a_resumed_comparison(tmp_path: Path) -> None:
+    replay = Replay({"slow.py": 100, "fast.py": 40})
+    first = run_comparison(arms(), folder=tmp_path, options=VerifyOptions(tier="numeric"), launch=replay)
+    made = len(replay.made)
+    assert first.outcome == "faster" and made >= 6
+    little = VerifyOptions(tier="numeric", max_minutes=0.01)
+    again = run_comparison(arms(), folder=tmp_path, options=little, launch=replay)
+    assert len(replay.made) == made and again.outcome == "faster" and not again.notes
+    plan = estimate_minutes(
+        observation([100.0] * 20), little, ratio=2.5, finished=Finished.of(tmp_path, little, arms())
+    )
+    assert plan is not None and plan.launches_least == 0
