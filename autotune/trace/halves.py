@@ -26,13 +26,18 @@ MIN_PLAIN_BYTES = 96 << 20  # below it a second process costs more than it saves
 _MAYBE_START = re.compile(rb"\}\s*,\s*(?=\{)")
 
 
+def usable_cores() -> int:
+    """Cores this process may run on; a part of the machine where it is bound to some."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def read(path: Path, *, processes: int | None = None, min_plain_bytes: int = MIN_PLAIN_BYTES) -> Trace:
     """Decode one trace file, in two processes when it is large (`processes`: 1, 2, or None for what pays).
 
     Raises InputError with the byte offset for truncated, damaged or foreign files.
     """
     if processes is None:
-        processes = min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+        processes = min(2, usable_cores())
     size = source.plain_bytes(path) if processes > 1 else 0
     if processes < 2 or size < min_plain_bytes:
         return Reader(path, keep_all).read()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from autotune.trace.critical_path import critical_path
 from autotune.trace.device import dtype_peaks, find_device
 from autotune.trace.flops import flop_facts, gemm_times
 from autotune.trace.gpu_time import class_times, gpu_time, streams, unclassified
-from autotune.trace.halves import read
+from autotune.trace.halves import read, usable_cores
 from autotune.trace.host_facts import compile_facts, copies, cpu_time, data_loading, memory_facts
 from autotune.trace.launches import idle_causes, launch_facts
 from autotune.trace.loss_head import loss_head
@@ -60,7 +59,7 @@ def _read_all(
         return [_read_rank(paths[0], tables_dir)]
     if processes is None:
         big = len(paths) > 1 and sum(path.stat().st_size for path in paths if path.exists()) > _PARALLEL_BYTES
-        processes = min(len(paths), os.cpu_count() or 1) if big else 1
+        processes = min(len(paths), usable_cores()) if big else 1
     if processes <= 1 or len(paths) <= 1:
         own = processes if len(paths) == 1 else 1
         return [_read_rank(path, tables_dir, own) for path in paths]

@@ -6,6 +6,13 @@ python -m bench.faults --only 'healthy-*'   some of them
 python -m bench.faults --fix                the whole loop, and the share of the slowdown recovered
 python -m bench.faults --fix --resume --minutes 8     the next piece of it
 python -m bench.faults --write-docs         docs/diagnosis.md from the first and the latest score
+
+Several processes share the work when each has jobs, a folder and a result file of its own:
+
+taskset -c 0,1 python -m bench.faults --fix --only 'gc-*,detect-anomaly' --work runs/a --results a.json
+taskset -c 2,3 python -m bench.faults --fix --only 'trainer-*' --work runs/b --results b.json
+python -m bench.faults --fix --merge a.json b.json      into scores/fix.json
+python -m bench.faults --merge c.json d.json --save latest      answers of plain runs
 """
 
 from __future__ import annotations
@@ -13,7 +20,6 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
-import shlex
 import sys
 from pathlib import Path
 
@@ -26,16 +32,22 @@ def options() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", action="append", metavar="GLOB", help="these jobs only (repeatable)")
+    parser.add_argument(
+        "--only", action="append", metavar="GLOB", help="these jobs only (repeatable, commas)"
+    )
+    parser.add_argument("--skip", action="append", metavar="GLOB", help="not these jobs (likewise)")
     parser.add_argument("--gpu", action="store_true", help="also the faults that only a GPU shows")
     parser.add_argument("--fix", action="store_true", help="run `autotune optimize` on the sick jobs")
     parser.add_argument("--steps", type=int, default=8, help="timed steps of each job (default 8)")
     parser.add_argument("--max-minutes", type=float, default=5.0, help="of one job with --fix (default 5)")
     parser.add_argument("--turns", type=int, default=2, help="with --fix: plain starts of each (default 2)")
-    parser.add_argument("--resume", action="store_true", help="with --fix: leave out what fix.json holds")
+    parser.add_argument("--resume", action="store_true", help="with --fix: leave out what is already there")
     parser.add_argument("--unsafe", action="store_true", help="with --fix: also changes for review")
     parser.add_argument("--minutes", type=float, help="with --fix: start no further job after this time")
     parser.add_argument("--work", type=Path, default=Path("runs/faults"), help="folder of jobs and runs")
+    parser.add_argument("--python", default=sys.executable, help="interpreter of the jobs")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="where results go, not scores/")
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="FILE", help="put result files together")
     parser.add_argument("--save", metavar="NAME", help="keep the score as scores/NAME.json")
     parser.add_argument("--write-docs", action="store_true", help="only write docs/diagnosis.md")
     parser.add_argument("--list", action="store_true", help="only list the jobs")
@@ -46,12 +58,20 @@ def options() -> argparse.Namespace:
 def chosen(args: argparse.Namespace) -> list[Case]:
     """The jobs asked for. A name that matches nothing is an error."""
     cases = [case for case in load_cases() if args.gpu or case.needs == "cpu"]
-    if not args.only:
-        return cases
-    picked = [case for case in cases if any(fnmatch.fnmatch(case.id, glob) for glob in args.only)]
-    if not picked:
-        raise SystemExit(f"no job is called {' or '.join(args.only)}; --list shows them (--gpu: all)")
-    return picked
+    only, skip = _globs(args.only), _globs(args.skip)
+    for glob in (*only, *skip):
+        if not fnmatch.filter([case.id for case in cases], glob):
+            raise SystemExit(f"no job is called {glob}; --list shows them (--gpu: all)")
+    return [
+        case
+        for case in cases
+        if (not only or any(fnmatch.fnmatch(case.id, glob) for glob in only))
+        and not any(fnmatch.fnmatch(case.id, glob) for glob in skip)
+    ]
+
+
+def _globs(given: list[str] | None) -> list[str]:
+    return [glob for text in given or [] for glob in text.split(",") if glob]
 
 
 def main() -> None:
@@ -61,7 +81,14 @@ def main() -> None:
 
         print(write_docs())
         return
+    if args.merge:
+        from bench.faults.merge import merge
+
+        print(merge(args))
+        return
     cases = chosen(args)
+    if args.fix:  # a repair is judged by the time it gives back
+        cases = [case for case in cases if case.sick == "time" and not case.healthy]
     if args.list:
         for case in cases:
             print(f"{case.id:38} {case.needs}  {case.family:12} {case.title}")
@@ -69,19 +96,20 @@ def main() -> None:
     if args.fix:
         from bench.faults.fix import fix_all
 
-        fix_all([case for case in cases if not case.healthy], args)
+        fix_all(cases, args)
         return
     from bench.faults import report, scores
     from bench.faults.analyse import analyse
 
     answers = []
     for number, case in enumerate(cases, 1):
-        answers.append(analyse(case, args.work.resolve() / case.id, args.steps))
+        answers.append(analyse(case, args.work.resolve() / case.id, args.steps, args.python))
         said = answers[-1]
         named = said.findings[0].rule if said.findings else said.failure[:80] or "nothing"
         print(f"{number}/{len(cases)} {case.id}: {named} ({said.seconds:.0f} s)", file=sys.stderr, flush=True)
-        if args.save:
-            scores.write(args.save, answers, "python -m bench.faults " + shlex.join(sys.argv[1:]))
+        if args.results or args.save:
+            path = args.results or scores.SCORES / f"{args.save}.json"
+            scores.write(path, answers, scores.command_line(), scores.machine(args.gpu))
     marks, totals = scores.judge(cases, answers, scores.load_causes())
     if args.json:
         print(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -76,14 +75,24 @@ def prepare(case: Case, work: Path) -> tuple[Path, dict[str, str]]:
     return job, env
 
 
-def analyse(case: Case, work: Path, steps: int) -> Answer:
+def installed(names: tuple[str, ...], python: str) -> list[str]:
+    """Those of the packages that an interpreter finds."""
+    if not names:
+        return []
+    ask = "import importlib.util, sys; print(*filter(importlib.util.find_spec, sys.argv[1:]))"
+    return subprocess.run(
+        [python, "-c", ask, *names], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+
+def analyse(case: Case, work: Path, steps: int, python: str = sys.executable) -> Answer:
     """Run `autotune analyze --json` on a job laid out under `work`."""
-    visible = [name for name in case.absent if importlib.util.find_spec(name)]
+    visible = installed(case.absent, python)
     if visible:
         return Answer(case.id, 0.0, -1, failure=f"needs an environment without {', '.join(visible)}")
     job, env = prepare(case, work)
     line = [sys.executable, "-m", "autotune", "analyze", "--json", "--quiet", "--steps", str(steps)]
-    line += ["--runs-dir", str(work / "runs"), "--", *command(case)]
+    line += ["--runs-dir", str(work / "runs"), "--", *command(case, python)]
     started = time.monotonic()
     try:
         done = subprocess.run(line, cwd=job, env=env, capture_output=True, text=True, timeout=LIMIT_S)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import subprocess
 import sys
 import time
@@ -20,9 +19,9 @@ from typing import Any
 import yaml
 
 from bench.faults.analyse import prepare
-from bench.faults.cases import Case, command
+from bench.faults.cases import Case, command, load_cases
 from bench.faults.measure import MEASURED, run_once, time_command
-from bench.faults.scores import SCORES, machine
+from bench.faults.scores import SCORES, command_line, machine
 
 FIX = SCORES / "fix.json"
 FIX_UNSAFE = SCORES / "fix-unsafe.json"  # with changes that a person should review
@@ -88,7 +87,14 @@ def fix(case: Case, work: Path, args: argparse.Namespace) -> dict[str, Any]:
     line = [sys.executable, "-m", "autotune", "optimize", "--json", "--quiet", "--steps", str(args.steps)]
     line += ["--min-pairs", "2", "--max-pairs", "3", "--parity-steps", "6"]
     line += ["--unsafe"] * args.unsafe
-    line += ["--max-minutes", str(args.max_minutes), "--runs-dir", str(work / "runs"), "--", *command(case)]
+    line += [
+        "--max-minutes",
+        str(args.max_minutes),
+        "--runs-dir",
+        str(work / "runs"),
+        "--",
+        *command(case, args.python),
+    ]
     try:
         done = subprocess.run(line, cwd=job, env=env, capture_output=True, text=True, timeout=LIMIT_S)
         ladder = json.loads(done.stdout)
@@ -109,7 +115,7 @@ def fix(case: Case, work: Path, args: argparse.Namespace) -> dict[str, Any]:
     if kept:
         row["verify_ratio"] = kept[-1]["ratio_to_first"]
         row["verify_interval"] = kept[-1].get("interval_to_first") or kept[-1].get("interval_to_previous")
-        row |= summary(_turns(case, run, args.turns))
+        row |= summary(_turns(case, run, args.turns, args.python))
     row["seconds"] = round(time.monotonic() - started)
     return row
 
@@ -137,7 +143,7 @@ def _why_nothing(run: Path, ladder: dict[str, Any]) -> str:
     return f"{first}: {ladder['stop_reason']}" if first else "nothing was found"
 
 
-def _turns(case: Case, run: Path, count: int) -> list[Turn]:
+def _turns(case: Case, run: Path, count: int, python: str) -> list[Turn]:
     """Reference, sick and patched job in turn, each started plainly."""
     steps = steps_of(case)
     patched = json.loads((run / "patched_job.json").read_text())
@@ -145,8 +151,8 @@ def _turns(case: Case, run: Path, count: int) -> list[Turn]:
     line[line.index("--steps") + 1] = str(steps)
     out = []
     for _ in range(count):
-        reference = run_once(case, sick=False, steps=steps)[0]
-        sick = run_once(case, sick=True, steps=steps)[0]
+        reference = run_once(case, sick=False, steps=steps, python=python)[0]
+        sick = run_once(case, sick=True, steps=steps, python=python)[0]
         env = {**case.env, **patched["env"]}
         changed = time_command(
             case.id, line, Path(patched["cwd"]), env, run.parent.parent / "inductor", patched["python_path"]
@@ -156,8 +162,24 @@ def _turns(case: Case, run: Path, count: int) -> list[Turn]:
 
 
 def load_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of earlier pieces."""
-    return list(json.loads(path.read_text())["jobs"]) if path.exists() else []
+    """Rows of earlier pieces, each with the machine and the command that it was measured with."""
+    if not path.exists():
+        return []
+    document = json.loads(path.read_text())
+    return [
+        {"machine": document["machine"], "command": document["command"], **row} for row in document["jobs"]
+    ]
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]], order: list[str]) -> None:
+    """Keep the rows in the order of the cases; the heading says with what they were measured."""
+    known = {name: place for place, name in enumerate(order)}
+    rows = sorted(rows, key=lambda row: known.get(row["case"], len(order)))
+    heading = {
+        name: "; ".join(dict.fromkeys(str(row[name]) for row in rows)) for name in ("command", "machine")
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**heading, "jobs": rows}, indent=1, ensure_ascii=False) + "\n")
 
 
 def _is_single(row: dict[str, Any]) -> bool:
@@ -179,16 +201,17 @@ def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def fix_all(cases: list[Case], args: argparse.Namespace) -> None:
-    """Optimize every job whose fault costs time; scores/fix.json grows with each.
+    """Optimize every job whose fault costs time; the result file grows with each.
 
     With --resume what stands there is left as it is, and --minutes ends a piece in good time.
     """
     started = time.monotonic()
-    path = FIX_UNSAFE if args.unsafe else FIX
+    path = args.results or (FIX_UNSAFE if args.unsafe else FIX)
     rows = load_rows(path)
     done = {row["case"] for row in rows if args.resume and not row.get("failure")}
-    wanted = [case for case in cases if case.sick == "time" and case.id not in done]
-    order = [case.id for case in cases]
+    wanted = [case for case in cases if case.id not in done]
+    order = [case.id for case in load_cases()]
+    basis = {"machine": machine(args.gpu), "command": command_line()}
     for number, case in enumerate(wanted, 1):
         if args.minutes and time.monotonic() - started > 60 * args.minutes:
             print(f"{len(wanted) - number + 1} jobs are left: the same command goes on", file=sys.stderr)
@@ -197,10 +220,8 @@ def fix_all(cases: list[Case], args: argparse.Namespace) -> None:
             row = fix(case, args.work.resolve() / f"fix-{case.id}", args)
         except (RuntimeError, subprocess.TimeoutExpired) as fault:
             row = {"case": case.id, "kept": [], "parity": "-", "recovered": None, "failure": str(fault)[:300]}
-        rows = [other for other in rows if other["case"] != case.id] + [row]
-        known = {name: place for place, name in enumerate(order)}
-        rows.sort(key=lambda row: known.get(row["case"], len(order)))
-        _write(path, rows)
+        rows = [other for other in rows if other["case"] != case.id] + [row | basis]
+        write_rows(path, rows, order)
         print(f"{number}/{len(wanted)} {one_line(row)}", file=sys.stderr, flush=True)
     if args.json:
         print(json.dumps({"jobs": rows, "totals": totals(rows)}, indent=1))
@@ -227,13 +248,3 @@ def one_line(row: dict[str, Any]) -> str:
         f"{row['case']:36} {row['slowdown']:.2f}x, {row['ratio']:.2f}x back: {share}{span} recovered, "
         f"parity {row['parity']}, {', '.join(row['kept'])} ({row['seconds']} s)"
     )
-
-
-def _write(path: Path, rows: list[dict[str, Any]]) -> None:
-    SCORES.mkdir(exist_ok=True)
-    document = {
-        "command": "python -m bench.faults " + shlex.join(sys.argv[1:]),
-        "machine": machine(),
-        "jobs": rows,
-    }
-    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")

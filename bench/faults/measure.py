@@ -25,12 +25,12 @@ from bench.faults.cases import HERE, Case, command, lay_out, load_cases
 MEASURED = HERE / "measured.yaml"
 
 
-def run_once(case: Case, *, sick: bool, steps: int) -> tuple[float, float]:
+def run_once(case: Case, *, sick: bool, steps: int, python: str = sys.executable) -> tuple[float, float]:
     """Milliseconds of a step, as the job prints them, and MiB of the largest process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lay_out(case, folder, sick=sick)
-        line = command(case, steps=steps)
+        line = command(case, python, steps)
         return time_command(case.id, line, folder, case.env if sick else {}, folder / "inductor")
 
 

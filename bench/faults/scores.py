@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import shlex
+import shutil
+import subprocess
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -22,10 +27,24 @@ def load_causes() -> Causes:
     return {slug: list(rules or []) for slug, rules in yaml.safe_load(CAUSES.read_text())["causes"].items()}
 
 
-def machine() -> str:
-    """The processor and the number of cores this process may use."""
-    import os
+# Options that say where and in which pieces, not how.
+_PLACES = ("--only", "--skip", "--work", "--results", "--python", "--minutes")
 
+
+def command_line() -> str:
+    """The command of this process, without what differs between pieces of one run."""
+    words, given = [], iter(word for word in sys.argv[1:] if word != "--resume")
+    for word in given:
+        name, _, value = word.partition("=")
+        if name not in _PLACES:
+            words.append(word)
+        elif not value:
+            next(given, None)
+    return " ".join(["python -m bench.faults", *([shlex.join(words)] if words else [])])
+
+
+def machine(gpu: bool = False) -> str:
+    """The processor and the number of cores this process may use, and the GPU where it is asked for."""
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -33,21 +52,28 @@ def machine() -> str:
             x.split(":", 1)[1].strip() for x in cpuinfo.read_text().splitlines() if x.startswith("model name")
         ]
         name = names[0] if names and names[0] != "unknown" else name
-    return f"{len(os.sched_getaffinity(0))} cores, {name}"
+    return f"{len(os.sched_getaffinity(0))} cores, {name}" + (f", {_gpu()}" if gpu else "")
 
 
-def write(name: str, answers: list[Answer], command: str) -> Path:
+def _gpu() -> str:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return "GPU of unknown name"
+    line = [tool, "--query-gpu=name", "--format=csv,noheader"]
+    names = subprocess.run(line, capture_output=True, text=True).stdout.split("\n")
+    return names[0].strip() or "GPU of unknown name"
+
+
+def write(path: Path, answers: list[Answer], command: str, where: str) -> None:
     """Keep the answers; run folders are left out, for they do not outlive the machine."""
-    SCORES.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     document = {
         "when": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "machine": machine(),
+        "machine": where,
         "command": command,
         "answers": [{**answer.to_json(), "run": ""} for answer in answers],
     }
-    path = SCORES / f"{name}.json"
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    return path
 
 
 def read(path: Path) -> tuple[dict[str, str], list[Answer]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from pathlib import Path
 
@@ -12,10 +13,11 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench.faults import report, scores  # noqa: E402
-from bench.faults.analyse import Answer, Said, evidence_lines  # noqa: E402
+from bench.faults.analyse import Answer, Said, evidence_lines, installed  # noqa: E402
 from bench.faults.cases import Case, Edit, edited_sources, load_cases  # noqa: E402
-from bench.faults.fix import Turn, summary, totals  # noqa: E402
+from bench.faults.fix import Turn, load_rows, summary, totals, write_rows  # noqa: E402
 from bench.faults.measure import MEASURED  # noqa: E402
+from bench.faults.merge import newest_answers, newest_rows  # noqa: E402
 from bench.faults.score import mark, total  # noqa: E402
 
 CASES = load_cases()
@@ -168,3 +170,30 @@ def test_what_is_not_recovered_and_what_broke_is_counted():
     sums = totals(rows)
     assert (sums["faults"], sums["recovered"], sums["kept"]) == (4, 1, 2)
     assert sums["broken"] == ["b"] and sums["failed"] == ["d"]
+
+
+def test_pieces_of_a_run_are_put_together_without_losing_a_result(tmp_path):
+    good = {"case": "gc-per-step", "kept": ["x/y"], "parity": "equal", "recovered": 0.95}
+    first = [good | {"machine": "2 cores, A", "command": "c"}]
+    second = [
+        {"case": "gc-per-step", "kept": [], "failure": "no answer", "machine": "2 cores, B", "command": "c"},
+        {"case": "pad-to-max", "kept": [], "recovered": 0.0, "machine": "2 cores, B", "command": "c"},
+    ]
+    write_rows(tmp_path / "all.json", newest_rows([first, second]), [case.id for case in CASES])
+    rows = load_rows(tmp_path / "all.json")
+    assert [row["case"] for row in rows] == ["pad-to-max", "gc-per-step"]  # in the order of the cases
+    assert rows[1] == first[0]
+    assert json.loads((tmp_path / "all.json").read_text())["machine"] == "2 cores, B; 2 cores, A"
+    answers = newest_answers([[answer(ONE, said("attention/a"))], [answer(ONE, failure="it crashed")]])
+    assert [(a.case, a.failure) for a in answers] == [("one", "")]
+
+
+def test_the_command_that_is_kept_leaves_out_where_and_which(monkeypatch):
+    typed = "x --fix --only a,b --work=runs/a --results a.json --turns 1 --resume"
+    monkeypatch.setattr(sys, "argv", typed.split())
+    assert scores.command_line() == "python -m bench.faults --fix --turns 1"
+
+
+def test_packages_are_looked_for_in_the_interpreter_of_the_job():
+    assert installed(("json", "no_such_package"), sys.executable) == ["json"]
+    assert installed((), "no such interpreter") == []
