@@ -76,16 +76,19 @@ class _Planner:
 
     def plan(self) -> Plan:
         chosen, excluded = self._without_excluded()
-        findings = [f for f in chosen if self._is_open(f)]
-        made = [self._group(together) for together in _components(findings)]
-        changed = {m.rule for group in made if group for m in group.members} - {*self.choice.dropped}
+        made = self._groups(chosen)
+        changed = self._changed(made)
+        idle = {rival.rule for finding, rival in excluded if rival.rule not in changed}
+        if idle:  # nothing comes of these rivals, so what they excluded takes part in their place
+            back = {finding.rule for finding, rival in excluded if rival.rule in idle}
+            self.advice = [advice for advice in self.advice if advice.rule in idle]
+            kept = {finding.rule for finding in chosen} - idle | back
+            made = self._groups([finding for finding in self.diagnosis.findings if finding.rule in kept])
         for finding, rival in excluded:
-            if rival.rule in changed:
+            if rival.rule not in idle:
                 reason = f"{rival.rule} and {finding.rule} exclude each other"
                 self.conflicts.append(Conflict(rules=[rival.rule, finding.rule], reason=reason))
                 self._advise(finding, [reason])
-            elif self._is_open(finding):
-                made.append(self._group([finding]))
         groups = self._ordered([group for group in made if group is not None])
         return Plan(
             run=self.diagnosis.run,
@@ -93,6 +96,14 @@ class _Planner:
             conflicts=self.conflicts,
             advice=self.advice,
         )
+
+    def _groups(self, findings: Sequence[Finding]) -> list[PlanGroup | None]:
+        return [self._group(together) for together in _components([f for f in findings if self._is_open(f)])]
+
+    def _changed(self, groups: Sequence[PlanGroup | None]) -> set[str]:
+        """Rules whose change can be made and was not tried before."""
+        made = {member.rule for group in groups if group and group.admissible for member in group.members}
+        return made - {*self.choice.dropped}
 
     def _is_open(self, finding: Finding) -> bool:
         against = self.choice.reason_against(finding.rule)

@@ -14,15 +14,17 @@ from typing import Any
 from .parity_examples import Layout, Span, inner
 from .parity_gradient import gradient_change
 
-_LEAST_EXAMPLES = 3
-_WAIT_CALLS = 8  # micro-batches to wait for a packed row on every rank
+_GOOD_ROW = 3  # examples: one is replaced, one lies before it, one after it
+_LEAST_ROW = 2  # enough from the second micro-batch on
+_ALL_RANKS_CALLS = 3  # micro-batches to wait for a packed row on every rank; then one rank is enough
+_WAIT_CALLS = 8  # and to wait at all
 _CPU_ELEMENTS = 1 << 29  # logits larger than this wait in host memory
 _SOURCES = ("logits", "without labels", "hidden states")
 _ROWS = 256  # positions compared at a time
 
 
 class Isolation:
-    """Runs once, at the first micro-batch with a row of three or more examples."""
+    """Runs once, at the first micro-batch with a row of several examples."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
@@ -32,7 +34,7 @@ class Isolation:
     def consider(self, module: Any, args: Any, kwargs: Any, layout: Layout) -> dict[str, Any] | None:
         """The fields of an IsolationRecord, or {"isolation_error": ...}; None when it did not run now."""
         self.calls += 1
-        row = packed_row(layout)
+        row = packed_row(layout, _GOOD_ROW if self.calls == 1 else _LEAST_ROW)
         if not self._together(row is not None):
             self.done = self.done or self.calls >= _WAIT_CALLS
             return None
@@ -51,7 +53,7 @@ class Isolation:
             return ready
         device = "cuda" if "nccl" in str(distributed.get_backend()) else "cpu"
         flag = self.torch.tensor([int(ready)], device=device)
-        late = self.calls >= _WAIT_CALLS
+        late = self.calls >= _ALL_RANKS_CALLS
         distributed.all_reduce(flag, op=distributed.ReduceOp.MAX if late else distributed.ReduceOp.MIN)
         return bool(flag.item())
 
@@ -75,7 +77,7 @@ class Isolation:
             if row is None:
                 self._outputs(module, args, kwargs, keeper, how)
                 return None
-            chosen = row[len(row) // 2]
+            chosen = row[(len(row) - 1) // 2]  # another one lies behind it
             keeper.rewind()
             backward = gradient_change(module, args, kwargs, layout, chosen, torch)
             args, kwargs = self._with_noise(args, kwargs, layout, chosen)
@@ -161,12 +163,12 @@ class Isolation:
         return tuple(mapping if n == position else value for n, value in enumerate(args)), kwargs
 
 
-def packed_row(layout: Layout) -> list[Span] | None:
+def packed_row(layout: Layout, least: int) -> list[Span] | None:
     """The examples of the first row that holds enough of them."""
     if not layout.width or not layout.spans:
         return None
     for spans in layout.packed_rows().values():
-        if len(spans) >= _LEAST_EXAMPLES:
+        if len(spans) >= least:
             return spans
     return None
 

@@ -162,6 +162,27 @@ def test_a_rival_has_its_turn_where_nothing_can_be_done_about_the_other(script: 
     assert alike.rule in [g.id for g in tried.groups if g.admissible]
 
 
+def test_what_a_rival_excluded_goes_with_the_others_where_nothing_comes_of_the_rival(script: Path) -> None:
+    """Packing needs the fused kernels, also where a rival that wants a review was listed before it."""
+    facts = {
+        "kernels__linear_attention": "fallback",
+        "packing__verdict": "leaks",
+        "packing__verdict_with_fast_kernels": "isolated",
+    }
+    install = fix(INSTALL, surface="package", predicts={"kernels.linear_attention": "fast"})
+    kernels = finding("kernels/linear-attention-fallback", install, ratio=3.0)
+    packing = finding(
+        "batching/padding-waste", PACK, ratio=2.0, after=[kernels.rule], together_with=[kernels.rule]
+    )
+    review = fix(WORKERS, applicability="review")
+    rival = finding("batching/shape-churn", review, excludes=[packing.rule], together_with=[kernels.rule])
+    plan = plan_for(script, diagnosis(kernels, rival, packing, **facts))
+    assert [g.rules for g in plan.groups if g.admissible] == [[kernels.rule, packing.rule]]
+    assert [a.rule for a in plan.advice] == [rival.rule] and "--unsafe" in plan.advice[0].reasons[0]
+    bold = plan_for(script, diagnosis(kernels, rival, packing, **facts), choice=Choice(unsafe=True))
+    assert [g.rules for g in bold.groups if g.admissible] == [[kernels.rule, rival.rule]]
+
+
 def test_order_follows_after_and_then_the_bound(script: Path) -> None:
     late = finding("a/late", fix(WORKERS), ratio=5.0, after=["a/early"])
     early = finding("a/early", fix(SDPA), ratio=1.1)

@@ -24,9 +24,9 @@ def llama(**more: Any) -> LlamaConfig:
     )  # fmt: skip
 
 
-def batch(**more: Any) -> dict[str, Any]:
-    ids = torch.randint(3, 50, (1, sum(LENGTHS)), generator=torch.Generator().manual_seed(1))
-    positions = torch.cat([torch.arange(n) for n in LENGTHS])[None]
+def batch(lengths: tuple[int, ...] = LENGTHS, **more: Any) -> dict[str, Any]:
+    ids = torch.randint(3, 50, (1, sum(lengths)), generator=torch.Generator().manual_seed(1))
+    positions = torch.cat([torch.arange(n) for n in lengths])[None]
     return {"input_ids": ids, "labels": ids.clone(), "position_ids": positions, "use_cache": False, **more}
 
 
@@ -54,6 +54,17 @@ def test_a_leak_through_attention_is_seen(more: dict[str, Any]) -> None:
     found = run(model(llama()), batch(**more))
     assert found["after_change_frac"] > 1e-3
     assert found["before_change_frac"] == found["repeat_change_frac"] == 0.0
+
+
+@pytest.mark.parametrize("leak", [False, True])
+def test_rows_of_two_examples_are_enough_where_there_are_no_longer_ones(leak: bool) -> None:
+    isolation, module = part("parity_isolation").Isolation(torch), model(llama())
+    for lengths in ((9, 12), (14,), (12, 7)):
+        kwargs = batch(lengths, use_cache=leak)
+        layout = part("parity_examples").read(kwargs, [], torch)
+        found = isolation.consider(module, (), kwargs, layout)
+        assert (found is not None) == (lengths == (12, 7))
+    assert found["examples"] == 2 and (found["after_change_frac"] > 1e-3) == leak
 
 
 def test_a_leak_through_a_recurrent_state_is_seen() -> None:
