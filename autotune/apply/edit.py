@@ -14,13 +14,15 @@ from typing import Any
 
 import libcst as cst
 
-from autotune.apply import calls, snippets, statements
+from autotune.apply import blocks, calls, snippets, statements
 from autotune.apply.imports import add_imports
 from autotune.apply.locate import EditRefused, Source, code, find_call, parse
 from autotune.records.sites import Site
 
 CALL_ACTIONS = frozenset({"set_keyword", "wrap_argument", "wrap_call"})
-STATEMENT_ACTIONS = frozenset({"delete_statement", "insert_after", "insert_before", "wrap_statement"})
+STATEMENT_ACTIONS = frozenset(
+    {"delete_statement", "insert_after", "insert_before", "wrap_statement", "wrap_block"}
+)
 SITE_ACTIONS = CALL_ACTIONS | STATEMENT_ACTIONS
 
 
@@ -226,6 +228,8 @@ class _Work:
             statements.plan_insert_before(self.source, self.statement_plan, owner, template)
         elif edit.action == "insert_after":
             statements.plan_insert_after(self.source, self.statement_plan, owner, template)
+        elif edit.action == "wrap_block":
+            blocks.plan_wrap(self.source, self.statement_plan, call, template, _lines(edit.arguments))
         else:
             statements.plan_wrap(self.source, self.statement_plan, owner, template)
 
@@ -292,6 +296,12 @@ def strings(arguments: Mapping[str, object], key: str) -> list[str]:
     if not isinstance(value, (list, tuple)):
         raise EditRefused(f"'{key}' is not a list")
     return [str(v) for v in value]
+
+
+def _lines(arguments: Mapping[str, object]) -> list[int]:
+    """Lines of the file that train."""
+    value = arguments.get("training_lines") or []
+    return [line for line in value if isinstance(line, int)] if isinstance(value, (list, tuple)) else []
 
 
 class _Transformer(cst.CSTTransformer):
@@ -371,6 +381,10 @@ class _Transformer(cst.CSTTransformer):
             out = [updated.with_changes(body=cst.IndentedBlock(body=[*first, *body]))]
         else:
             out = [updated]
+        if plan.wrap:
+            out = [s.with_changes(leading_lines=[]) if s is updated else s for s in out]
+        for template in plan.wrap:
+            out = snippets.wrapped(template, out, self.module)
         out = [*before, *out]
         leading = list(getattr(updated, "leading_lines", ()))
         if out and out[0] is not updated:

@@ -85,8 +85,7 @@ def rebuild_line(
                 cst.SimpleStatementLine(body=[small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
             ]
             for template in entry.wrap:
-                hole = parse_snippet(template.replace("{statement}", HOLE), module)
-                inner = [s for wrapping in hole for s in _put_in_hole(wrapping, inner)]
+                inner = wrapped(template, inner, module)
             out.extend(inner)
         elif entry.hoist is not None:
             flush()
@@ -105,6 +104,12 @@ def rebuild_line(
     if out and leading:
         out[0] = out[0].with_changes(leading_lines=[*leading, *_leading(out[0])])
     return out
+
+
+def wrapped(template: str, inner: list[Statement], module: cst.Module) -> list[Statement]:
+    """`template` with the statements in place of its `{statement}`."""
+    hole = parse_snippet(template.replace("{statement}", HOLE), module)
+    return [s for wrapping in hole for s in _put_in_hole(wrapping, inner)]
 
 
 def fold_removed(body: Sequence[Statement]) -> list[Statement]:

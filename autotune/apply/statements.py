@@ -43,6 +43,7 @@ class CompoundPlan:
     before: list[str] = field(default_factory=list)
     body_first: list[str] = field(default_factory=list)
     drop_item: cst.WithItem | None = None
+    wrap: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -167,7 +168,7 @@ def plan_wrap(source: Source, plan: StatementPlan, owner: Owner, template: str) 
         raise EditRefused("the call does not stand in a plain statement of its own line")
     if isinstance(owner.small, (cst.Return, cst.Assign, cst.AnnAssign, cst.AugAssign)):
         raise EditRefused("the statement gives a value that later code needs")
-    if not _already_wrapped(source, owner.line, template):
+    if not already_wrapped(source, owner.line, template):
         _add(plan.small(owner.small).wrap, template)
 
 
@@ -308,7 +309,8 @@ def _stands_before(source: Source, owner: Owner, snippet: str) -> bool:
     return any(_matches_run(body, at - size - skip, snippet) for skip in range(6))
 
 
-def _already_wrapped(source: Source, line: cst.SimpleStatementLine, template: str) -> bool:
+def already_wrapped(source: Source, line: cst.BaseStatement, template: str) -> bool:
+    """Whether the statement stands inside the template already."""
     import ast
 
     shape = ast.parse(template.replace("{statement}", HOLE).strip("\n")).body

@@ -79,8 +79,28 @@ def sites_of(step: FixStep, target: Target, wanted: Sequence[str] = ()) -> list[
         editable = [s for s in editable if s.id in wanted]
     if not editable:
         raise EditRefused(f"no call of the kind '{kind}' was seen in the project")
+    if step.arguments.get("every_step") is True:
+        editable = _in_every_step(editable, target)
     which = step.arguments.get("which", "all")
     return editable[:1] if which == "first" else editable[-1:] if which == "last" else editable
+
+
+def _in_every_step(sites: list[Site], target: Target) -> list[Site]:
+    steps = max((len(rank.steps) for rank in target.observation.ranks), default=0)
+    found = [site for site in sites if steps and site.calls >= steps]
+    if not found:
+        raise EditRefused(f"no call of the kind '{sites[0].kind}' is made in every step")
+    return found
+
+
+def training_lines(target: Target, path: Path) -> list[int]:
+    """Lines of a file from which the job computes gradients and updates weights, or calls what does."""
+    lines = set()
+    for site in target.sites:
+        if site.kind in ("backward", "optimizer_step"):
+            places = [(site.file, site.line), *((frame.file, frame.line) for frame in site.stack)]
+            lines |= {line for file, line in places if file == str(path)}
+    return sorted(lines)
 
 
 def _of_training(sites: list[Site], target: Target) -> list[Site]:
@@ -153,13 +173,33 @@ class _Bench:
             if step.arguments.get("optional") is True:
                 return
             raise
+        arguments: dict[str, object] = dict(step.arguments)
+        if step.action == "wrap_block":
+            sites = self._blocks(member, step, sites)
         for site in sites:
             path = Path(site.file)
             if digest(self.target.content(path)) != site.file_sha256:
                 raise EditRefused(f"{site.file} has changed since it was watched")
-            self.edits.setdefault(path, []).append(Edit(member.rule, step.action, site, step.arguments))
+            if step.action == "wrap_block":
+                arguments = {**arguments, "training_lines": training_lines(self.target, path)}
+            self.edits.setdefault(path, []).append(Edit(member.rule, step.action, site, arguments))
             _once(self.changes.rules.setdefault(path, []), member.rule)
             _once_site(self.changes.places.setdefault(member.rule, []), site)
+
+    def _blocks(self, member: Member, step: FixStep, sites: list[Site]) -> list[Site]:
+        """Those of the places that can be changed. Raises EditRefused when none can."""
+        reasons = []
+        found = []
+        for site in sites:
+            path = Path(site.file)
+            arguments = {**step.arguments, "training_lines": training_lines(self.target, path)}
+            result = edit_source(self.target.text(path), [Edit(member.rule, step.action, site, arguments)])
+            reasons += [str(refusal) for refusal in result.refused]
+            if not result.refused:
+                found.append(site)
+        if not found:
+            raise EditRefused(reasons[0])
+        return found
 
     def _shim(self, rule: str, arguments: dict[str, object]) -> None:
         module = str(arguments["module"])

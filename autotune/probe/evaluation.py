@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from time import perf_counter_ns
 from typing import Any
 
-from . import models
+from . import frames, models, sites
+from .core import core
 
 _begin_ns = 0
 _last_ns = 0
@@ -43,6 +45,23 @@ def fetched() -> None:
     _last_ns = perf_counter_ns()
     if not _begin_ns:
         _begin_ns = _last_ns
+        if core.settings.full:
+            _site()
+
+
+def _site() -> None:
+    """The call of the training loop that leads here; none where the loop evaluates by itself."""
+    training = sites.codes_of("backward", "optimizer_step")
+    inner = None
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code in training:
+            if inner is not None:
+                sites.record("evaluation", inner.f_code.co_name, frame=frame)
+            return
+        if frames.is_user(frame.f_code.co_filename):
+            inner = frame
+        frame = frame.f_back
 
 
 def over() -> None:

@@ -71,6 +71,11 @@ def record(
     return seen
 
 
+def codes_of(*kinds: str) -> set[CodeType]:
+    """Code of the user's that calls of these kinds stood in."""
+    return {code for code, _, kind in _seen if kind in kinds}
+
+
 def record_library(kind: str, callee: str, detail: dict[str, Any]) -> None:
     """Note a call that no user code leads to: where a console script of a package makes it. Not editable."""
     frame = frames.caller(sys._getframe(1))

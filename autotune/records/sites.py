@@ -28,6 +28,7 @@ SiteKind = Literal[
     "trainer_create",
     "to_device",
     "save",
+    "evaluation",  # the call of the training loop that evaluates
     "empty_cache",
     "gc_collect",
     "threads",  # torch.set_num_threads

@@ -37,6 +37,7 @@ _MUST_HOLD = {
     "wrap_argument": "{original}",
     "wrap_call": "{original}|{arguments}|{receiver}",
     "wrap_statement": "{statement}",
+    "wrap_block": "{statement}",
 }
 _MODULE = re.compile(r"autotune_[a-z0-9_]+")
 _SHIM = re.compile(r"shims/[a-z0-9_]+\.py\.j2")

@@ -54,6 +54,15 @@ class WrapStatement(AtSite):
     template: str
 
 
+class WrapBlock(AtSite):
+    """Replace what stands beside training around the call, a statement or a whole block, by lines that
+    contain it. Places where later lines need it are left as they are, as long as one can be changed."""
+
+    action: Literal["wrap_block"]
+    template: str
+    every_step: bool = Field(default=False, description="only calls made at least once per observed step")
+
+
 class DeleteStatement(AtSite):
     """Take the call's statement away; only when its value is unused."""
 
@@ -149,6 +158,7 @@ Step = Annotated[
     | WrapArgument
     | WrapCall
     | WrapStatement
+    | WrapBlock
     | DeleteStatement
     | InsertAfter
     | InsertBefore
@@ -170,6 +180,7 @@ _SITE_ACTIONS = (
     "wrap_argument",
     "wrap_call",
     "wrap_statement",
+    "wrap_block",
     "delete_statement",
     "insert_after",
     "insert_before",

@@ -18,6 +18,7 @@ from autotune.records.verdict import MemoryPeak, RunFigure, Trial, TrialStep, Un
 from autotune.verify.steady import LEAST_STEPS, Steady, excluded_positions, find_steady
 
 SAME_WORK = 1.05  # mean work of a step, arm against arm, where batches are drawn anew in every launch
+_PAUSES = ("checkpoint", "evaluation")
 BURSTS = 1.15  # mean step against median step: from here on the median does not stand for the launch
 
 
@@ -103,6 +104,9 @@ def choose_unit(trials: Sequence[Trial]) -> UnitChoice:
         if _random_batches(trials):
             return UnitChoice("steps/s", "every launch draws other batches, of the same size on average")
         return UnitChoice("ms/step", f"{difference}, and the real tokens are not known", comparable=False)
+    if paused := pauses_compared(trials):
+        reason = f"{' and '.join(sorted(paused))} steps are fewer in one arm, so total time counts"
+        return UnitChoice("useful tokens/s" if known else "steps/s", reason)
     tagged = {
         trial.steps[place].index
         for trial in trials
@@ -114,6 +118,20 @@ def choose_unit(trials: Sequence[Trial]) -> UnitChoice:
         reason = f"steps come in bursts (mean {bursts:.2f}x the median), so total time counts"
         return UnitChoice("useful tokens/s" if known else "steps/s", reason)
     return UnitChoice("ms/step", "every arm does the same work in a step")
+
+
+def pauses_compared(trials: Iterable[Trial]) -> frozenset[str]:
+    """Pauses that one arm makes again and again and another at most half as often: they are the change."""
+    arms = _by_arm(list(trials))
+    found = set()
+    for tag in _PAUSES:
+        counts = [
+            median(sum(tag in step.tags for step in trial.steps[1:]) for trial in launches)
+            for launches in arms.values()
+        ]
+        if counts and max(counts) >= 2 and min(counts) <= max(counts) / 2:
+            found.add(tag)
+    return frozenset(found)
 
 
 def _by_arm(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
@@ -166,21 +184,25 @@ def _burst(launches: Sequence[Trial], tagged: set[int]) -> float:
     return median(shares) if shares else 1.0
 
 
-def block_figures(trials: Mapping[str, Trial], unit: Unit) -> dict[str, RunFigure]:
+def block_figures(
+    trials: Mapping[str, Trial], unit: Unit, paused: frozenset[str] = frozenset()
+) -> dict[str, RunFigure]:
     """The figure of each arm in one block; arms without a steady state are missing.
 
     Steps that correspond (the same examples in the same step of every arm) are used or left out on every side
-    alike, so that no arm is timed on easier batches.
+    alike, so that no arm is timed on easier batches. Steps with one of the `paused` tags count.
     """
     own: dict[str, tuple[int, set[int]]] = {}
     for arm, trial in trials.items():
         steady = steadiness(trial)
         if steady.start is None:
             return {}
-        out = excluded_positions([step.tags for step in trial.steps])
+        out = excluded_positions([step.tags for step in trial.steps], paused)
         first = trial.steps[steady.start].index
         own[arm] = first, {s.index for i, s in enumerate(trial.steps) if i not in out and s.index >= first}
     shared = set.intersection(*(used for _, used in own.values())) if _steps_correspond(trials) else set()
+    if paused:
+        shared = _whole_periods(trials.values(), paused, shared)
     figures = {}
     for arm, trial in trials.items():
         first, used = own[arm]
@@ -195,6 +217,24 @@ def block_figures(trials: Mapping[str, Trial], unit: Unit) -> dict[str, RunFigur
             value=run_value(steps, unit),
         )
     return figures
+
+
+def _whole_periods(trials: Iterable[Trial], paused: frozenset[str], shared: set[int]) -> set[int]:
+    """The shared steps after the first pause up to the last: each pause counts with the steps between.
+
+    All of them where there are too few.
+    """
+    pauses = [
+        [
+            s.index
+            for s in trial.steps
+            if paused.intersection(s.tags) and s.index >= min(shared, default=0) - 1
+        ]
+        for trial in trials
+    ]
+    most = max(pauses, key=len)
+    inside = {index for index in shared if most and most[0] < index <= most[-1]}
+    return inside if len(inside) >= LEAST_STEPS else shared
 
 
 def _steps_correspond(trials: Mapping[str, Trial]) -> bool:

@@ -10,7 +10,7 @@ from statistics import median
 
 from autotune.records.verdict import Block, Contrast, Trial
 from autotune.verify import stats
-from autotune.verify.figures import UnitChoice, block_figures, choose_unit, log_ratio
+from autotune.verify.figures import UnitChoice, block_figures, choose_unit, log_ratio, pauses_compared
 from autotune.verify.guards import drift_note, load_note, machine_fault, odd_block
 
 
@@ -48,11 +48,12 @@ def _blocks(timing: Sequence[Trial], arms: Sequence[str], unit: UnitChoice) -> l
     found: list[Block] = []
     faults: dict[int, str | None] = {}
     by_label = {trial.label: trial for trial in timing}
+    paused = pauses_compared(timing)
     for number in sorted({trial.block for trial in timing if trial.block is not None}):
         launches = {trial.arm: trial for trial in timing if trial.block == number}
         if set(launches) != set(arms):
             continue
-        figures = block_figures(launches, unit.unit)
+        figures = block_figures(launches, unit.unit, paused)
         if not figures or any(figure.value <= 0 for figure in figures.values()):
             continue
         order = sorted(launches, key=lambda arm: launches[arm].position or 0)

@@ -31,18 +31,19 @@ class Steady:
     kind: str = "steady"  # steady | too-few-steps | no-steady-state
 
 
-def excluded_positions(tags: Sequence[Sequence[str]]) -> set[int]:
+def excluded_positions(tags: Sequence[Sequence[str]], counted: frozenset[str] = frozenset()) -> set[int]:
     """Positions whose step holds work that is not part of a normal step.
 
     A tag on more than a third of the steps belongs to the normal step (a job that collects garbage every step
-    is to be timed with it), except where the step's time says nothing at all about speed.
+    is to be timed with it), except where the step's time says nothing at all about speed. `counted`: tags
+    that count although they are rare, for they are what is compared.
     """
     usual = {
         tag
         for tag in SOMETIMES_EXCLUDED
         if sum(tag in step for step in tags) > ALL_THE_TIME * max(1, len(tags))
     }
-    drop = NOT_SPEED | (SOMETIMES_EXCLUDED - usual)
+    drop = NOT_SPEED | (SOMETIMES_EXCLUDED - usual - counted)
     return {0} | {i for i, step in enumerate(tags) if drop.intersection(step)}
 
 

@@ -40,6 +40,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--fix", action="store_true", help="run `autotune optimize` on the sick jobs")
     parser.add_argument("--steps", type=int, default=8, help="timed steps of each job (default 8)")
     parser.add_argument("--max-minutes", type=float, default=5.0, help="of one job with --fix (default 5)")
+    parser.add_argument("--max-pairs", type=int, default=6, help="of runs, with --fix (default 6)")
     parser.add_argument("--turns", type=int, default=2, help="with --fix: plain starts of each (default 2)")
     parser.add_argument("--resume", action="store_true", help="with --fix: leave out what is already there")
     parser.add_argument("--unsafe", action="store_true", help="with --fix: also changes for review")

@@ -85,7 +85,7 @@ def fix(case: Case, work: Path, args: argparse.Namespace) -> dict[str, Any]:
     }
     job, env = prepare(case, work)
     line = [sys.executable, "-m", "autotune", "optimize", "--json", "--quiet", "--steps", str(args.steps)]
-    line += ["--min-pairs", "2", "--max-pairs", "3", "--parity-steps", "6"]
+    line += ["--min-pairs", "2", "--max-pairs", str(args.max_pairs), "--parity-steps", "6"]
     line += ["--unsafe"] * args.unsafe
     line += [
         "--max-minutes",

@@ -247,6 +247,8 @@ def test_evaluation_batches_are_not_training(tmp_path: Path) -> None:
     phases = [phase for phase in job.rank.phases if phase.kind == "evaluation"]
     assert len(phases) == 12 and all(phase.duration_ms > 0 for phase in phases)
     assert {step.index for step in steps if "evaluation" in step.tags} == set(range(6, 60, 5))
+    site = job.site("evaluation")
+    assert site.callee == "validate" and site.editable and site.span is not None and site.calls == 12
 
 
 def test_accumulation_and_zeroed_gradients(tmp_path: Path) -> None:

@@ -356,3 +356,14 @@ def test_loaders_whose_order_is_drawn_late_stay_as_they_are() -> None:
     before = type(loader.batch_sampler)
     assert shim("one_order").start_once(loader) is loader
     assert type(loader.batch_sampler) is before
+
+
+def test_a_place_runs_once_in_so_many_times_whatever_others_do() -> None:
+    due = shim("rarely").due
+    ran: list[tuple[str, int]] = []
+    for step in range(1, 7):
+        if due(3):
+            ran.append(("a", step))
+        if step % 2 == 0 and due(2):
+            ran.append(("b", step))
+    assert ran == [("a", 3), ("b", 4), ("a", 6)]

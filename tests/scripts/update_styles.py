@@ -103,15 +103,18 @@ elif args.style == "no-loader":
 elif args.style == "evaluates":
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     held_out = DataLoader(data[:40], batch_size=10)
+
+    @torch.no_grad()
+    def validate():
+        return [loss_of(other).item() for other in held_out]
+
     for i, batch in enumerate(loader):
         loss_of(batch).backward()
         optimizer.step()
         optimizer.zero_grad()
         if i % 5 == 4:
             model.eval()
-            with torch.no_grad():
-                for other in held_out:
-                    loss_of(other)
+            validate()
             model.train()
 elif args.style == "switches":
     torch.autograd.set_detect_anomaly(True)

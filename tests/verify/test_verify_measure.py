@@ -257,3 +257,25 @@ def test_two_pairs_that_differ_print_their_interval_and_what_it_means() -> None:
     assert "98% interval 0.11 to over 100, 2 pairs" in sentence and "too few to rule out no gain" in sentence
     absurd = stats.Interval(ratio=1.4, low=0.001, high=842_266.0, pairs=2)
     assert "842" not in speed_sentence("undecided", absurd, UnitChoice("ms/step", ""))
+
+
+def test_fewer_evaluations_are_a_gain_of_the_whole_not_of_the_median_step() -> None:
+    """Every fifth step evaluates for as long as five steps; the change leaves the evaluations out."""
+    trials = []
+    for block in range(1, 4):
+        for place, arm in enumerate(ARMS):
+            trial = timing_trial(arm, block, steps_ms(100.0, 10 * block + place, count=18), position=place)
+            if arm == "baseline":
+                steps = [
+                    s.model_copy(update={"tags": ["evaluation"], "rank_ms": [s.slowest_ms + 500.0]})
+                    if i and i % 5 == 0
+                    else s
+                    for i, s in enumerate(trial.steps)
+                ]
+                trial = trial.model_copy(update={"steps": steps})
+            trials.append(trial)
+    lead = measure(trials, ARMS).contrasts[0]
+    assert lead.outcome == "faster" and lead.ratio == pytest.approx(2.0, rel=0.03)
+    assert "evaluation" in lead.unit_reason
+    both = [t.model_copy(update={"steps": trials[0].steps}) for t in trials]
+    assert measure(both, ARMS).contrasts[0].unit == "ms/step"  # as many in both: left out of both
