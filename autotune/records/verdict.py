@@ -101,6 +101,9 @@ class Trial(Record):
     memory: MemoryPeak = Field(default_factory=MemoryPeak)
     machine: MachineState = Field(default_factory=MachineState)
     log_tail: list[str] = Field(default_factory=list)  # only of launches that failed
+    compiling: bool = (
+        False  # a baseline that compiles to its end: such steps are its speed, as far as was seen
+    )
     longest_tokens: int | None = None  # the longest examples of the data set came first, and were this long
 
 

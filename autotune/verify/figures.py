@@ -90,8 +90,14 @@ def steadiness(trial: Trial) -> Steady:
         [step.slowest_ms for step in steps],
         [step.tags for step in steps],
         work=[step.tokens for step in steps],
-        new_shape=[step.new_shape for step in steps],
+        new_shape=[] if trial.compiling else [step.new_shape for step in steps],
+        counted=_counted(trial),
     )
+
+
+def _counted(trial: Trial, paused: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Tags of steps that count although they are mostly left out."""
+    return paused | {"compile"} if trial.compiling else paused
 
 
 def choose_unit(trials: Sequence[Trial]) -> UnitChoice:
@@ -104,6 +110,12 @@ def choose_unit(trials: Sequence[Trial]) -> UnitChoice:
         if _random_batches(trials):
             return UnitChoice("steps/s", "every launch draws other batches, of the same size on average")
         return UnitChoice("ms/step", f"{difference}, and the real tokens are not known", comparable=False)
+    if compiling := [trial for trial in trials if trial.compiling]:
+        share = fmean(sum("compile" in s.tags for s in t.steps) / len(t.steps) for t in compiling)
+        reason = (
+            f"{share:.0%} of the first arm's steps compile, so total time counts; it holds for such steps"
+        )
+        return UnitChoice("useful tokens/s" if known else "steps/s", reason)
     if paused := pauses_compared(trials):
         reason = f"{' and '.join(sorted(paused))} steps are fewer in one arm, so total time counts"
         return UnitChoice("useful tokens/s" if known else "steps/s", reason)
@@ -197,7 +209,7 @@ def block_figures(
         steady = steadiness(trial)
         if steady.start is None:
             return {}
-        out = excluded_positions([step.tags for step in trial.steps], paused)
+        out = excluded_positions([step.tags for step in trial.steps], _counted(trial, paused))
         first = trial.steps[steady.start].index
         own[arm] = first, {s.index for i, s in enumerate(trial.steps) if i not in out and s.index >= first}
     shared = set.intersection(*(used for _, used in own.values())) if _steps_correspond(trials) else set()
@@ -269,7 +281,7 @@ def log_ratio(reference: float, candidate: float, unit: Unit) -> float:
 def useful_tokens_per_s(trial: Trial) -> float | None:
     """Useful tokens per second over the steady steps; None where tokens or steadiness are unknown."""
     steady = steadiness(trial)
-    if steady.start is None or any(step.real_tokens is None for step in trial.steps):
+    if steady.start is None or trial.compiling or any(step.real_tokens is None for step in trial.steps):
         return None
     out = excluded_positions([step.tags for step in trial.steps])
     steps = [s for i, s in enumerate(trial.steps) if i >= (steady.start or 0) and i not in out]
@@ -279,7 +291,7 @@ def useful_tokens_per_s(trial: Trial) -> float | None:
 def step_ms(trial: Trial) -> float | None:
     """The median step over the steady steps; None without a steady state."""
     steady = steadiness(trial)
-    if steady.start is None:
+    if steady.start is None or trial.compiling:
         return None
     out = excluded_positions([step.tags for step in trial.steps])
     return run_value([s for i, s in enumerate(trial.steps) if i >= steady.start and i not in out], "ms/step")

@@ -10,8 +10,10 @@ from autotune.errors import JobFailedError
 from autotune.observe.outcome import require_steps
 from autotune.records.verdict import LiveCheck, Trial
 from autotune.verify.arm import Arm, Progress
+from autotune.verify.figures import steadiness
 from autotune.verify.launches import Bench, Request
 from autotune.verify.memory import worst_case_bytes
+from autotune.verify.steady import compiles_to_the_end
 from autotune.verify.verdict import Session
 
 if TYPE_CHECKING:
@@ -80,10 +82,22 @@ class Recorder:
         )
         observation, trial = self.bench.run(request, self.minutes_left())
         if request.arm in self.arms:
-            trial = self._all_ranks(request.arm, trial)
+            trial = self._compiling(request, self._all_ranks(request.arm, trial))
         self.session.trials.append(trial)
         self.on_trial(trial)
         return observation, trial
+
+    def _compiling(self, request: Request, trial: Trial) -> Trial:
+        """A baseline that compiles to its end is timed with it: without, it could never be compared.
+
+        Not so a candidate, which may settle after the steps that were seen.
+        """
+        if request.arm is not self.arms[0] or trial.outcome != "no-steady-state":
+            return trial
+        if not compiles_to_the_end([step.tags for step in trial.steps]):
+            return trial
+        counted = trial.model_copy(update={"compiling": True, "outcome": "finished", "reason": ""})
+        return trial if steadiness(counted).start is None else counted
 
     def _all_ranks(self, arm: Arm, trial: Trial) -> Trial:
         """A candidate on fewer ranks than the baseline has lost some, whatever the launcher said."""

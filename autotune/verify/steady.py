@@ -43,8 +43,17 @@ def excluded_positions(tags: Sequence[Sequence[str]], counted: frozenset[str] = 
         for tag in SOMETIMES_EXCLUDED
         if sum(tag in step for step in tags) > ALL_THE_TIME * max(1, len(tags))
     }
-    drop = NOT_SPEED | (SOMETIMES_EXCLUDED - usual - counted)
+    drop = (NOT_SPEED | (SOMETIMES_EXCLUDED - usual)) - counted
     return {0} | {i for i, step in enumerate(tags) if drop.intersection(step)}
+
+
+def compiles_to_the_end(tags: Sequence[Sequence[str]]) -> bool:
+    """More than half of all steps compile, and of the last half too: not a start that comes to an end."""
+    late = tags[len(tags) // 2 :]
+    return all(
+        len(part) >= LEAST_STEPS and sum("compile" in step for step in part) > len(part) / 2
+        for part in (tags, late)
+    )
 
 
 def find_steady(
@@ -53,13 +62,14 @@ def find_steady(
     *,
     work: Sequence[float | None] = (),
     new_shape: Sequence[bool | None] = (),
+    counted: frozenset[str] = frozenset(),
 ) -> Steady:
     """The first position that counts.
 
     `work` (tokens with padding per step) takes the effect of batch shapes out of the judgement where every
     step has it; `new_shape` says which steps met a batch shape for the first time in this launch.
     """
-    out = excluded_positions(tags)
+    out = excluded_positions(tags, counted)
     usable = [i for i in range(len(durations_ms)) if i not in out]
     if len(usable) < LEAST_STEPS:
         return _too_few(len(durations_ms), tags, len(usable))

@@ -279,3 +279,22 @@ def test_fewer_evaluations_are_a_gain_of_the_whole_not_of_the_median_step() -> N
     assert "evaluation" in lead.unit_reason
     both = [t.model_copy(update={"steps": trials[0].steps}) for t in trials]
     assert measure(both, ARMS).contrasts[0].unit == "ms/step"  # as many in both: left out of both
+
+
+def test_a_baseline_that_compiles_to_its_end_is_timed_with_it() -> None:
+    """Eight of eleven steps compile for a second; with one shape for all, only the first two do."""
+    trials = []
+    for block in range(1, 4):
+        for place, arm in enumerate(ARMS):
+            trial = timing_trial(arm, block, steps_ms(100.0, 10 * block + place, count=11), position=place)
+            compiled = range(1, 3) if place else [i for i in range(11) if i % 4]
+            steps = [
+                s.model_copy(update={"tags": ["compile"], "rank_ms": [1000.0 + i]}) if i in compiled else s
+                for i, s in enumerate(trial.steps)
+            ]
+            trials.append(trial.model_copy(update={"steps": steps, "compiling": not place}))
+    lead = measure(trials, ARMS).contrasts[0]
+    assert lead.outcome == "faster" and lead.ratio is not None and 6.0 < lead.ratio < 9.0
+    assert lead.unit == "steps/s" and "compile" in lead.unit_reason
+    settled = [trial.model_copy(update={"compiling": False}) for trial in trials]
+    assert measure(settled, ARMS).contrasts[0].outcome == "undecided"  # as any other without a steady state

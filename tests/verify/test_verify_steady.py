@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from autotune.verify.steady import find_steady
+from autotune.verify.steady import compiles_to_the_end, find_steady
 
 
 def noisy(level: float, count: int, seed: int, spread: float = 0.02) -> list[float]:
@@ -96,3 +96,9 @@ def test_garbage_collected_every_step_stays_in_the_figure() -> None:
     assert find_steady(noisy(100, 20, 9), [["gc"]] * 20).start == 1
     rare = [["gc"] if i == 1 else [] for i in range(20)]
     assert find_steady(noisy(100, 20, 9), rare).start == 2
+
+
+def test_a_start_that_compiles_is_no_compilation_to_the_end() -> None:
+    assert compiles_to_the_end([["compile"] if i % 4 else [] for i in range(11)])
+    assert not compiles_to_the_end([["compile"] if i < 7 else [] for i in range(11)])
+    assert not compiles_to_the_end([["compile"]] * 4)
