@@ -110,7 +110,9 @@ class LinearAttentionFacts(Record):
     fast_kernel_ms: float
     fast_kernel_names: list[str]
     fast_functions: dict[str, int] = Field(description="Autograd functions of fused mixers, with calls")
-    fallback_gpu_ms: float = Field(description="GPU time of triangular solves and their backward nodes")
+    fallback_gpu_ms: float = Field(
+        description="GPU time between the projections around the fallback's telling calls, with its backward"
+    )
 
 
 class ConvolutionFacts(Record):

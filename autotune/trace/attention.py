@@ -18,6 +18,7 @@ from autotune.trace.classes import split_name
 from autotune.trace.columns import Host
 from autotune.trace.context import Context
 from autotune.trace.inputs import Inputs, decode_inputs
+from autotune.trace.mixers import mixer_work
 
 Mask = npt.NDArray[np.bool_]
 
@@ -183,34 +184,36 @@ def linear_attention_facts(context: Context) -> LinearAttentionFacts:
     called, calls = np.unique(host.name[functions], return_counts=True)
     solves = context.ops_named("aten::linalg_solve_triangular")
     backward = context.host_named(lambda text: text.startswith("LinalgSolveTriangularBackward"), Host.OP)
+    loops = _clone_loops(context)
     return LinearAttentionFacts(
         triangular_solves=int(solves.sum()),
         triangular_solve_backwards=int(backward.sum()),
-        clone_loop_calls=_clone_loops(context),
+        clone_loop_calls=int(loops.sum()),
         fast_kernels=int(fast.sum()),
         fast_kernel_ms=context.busy(fast).total / 1e6,
         fast_kernel_names=[names[number] for number in numbers[np.argsort(-counts)]][:40],
         fast_functions={names[n]: int(c) for n, c in zip(called, calls, strict=True)},
-        fallback_gpu_ms=context.busy(context.gpu_under(solves | backward)).total / 1e6,
+        fallback_gpu_ms=context.busy(mixer_work(context, solves | backward | loops)).total / 1e6,
     )
 
 
-def _clone_loops(context: Context) -> int:
+def _clone_loops(context: Context) -> Mask:
     """`aten::clone` calls on leading blocks that grow by one: row by row forward substitution."""
     host = context.trace.host
-    rows = np.flatnonzero(context.ops_named("aten::clone"))
-    shapes, counts = np.unique(host.shape[rows], return_counts=True)
-    blocks: dict[tuple[int, ...], dict[int, int]] = {}
-    for shape, count in zip(shapes.tolist(), counts.tolist(), strict=True):
+    clones = context.ops_named("aten::clone")
+    blocks: dict[tuple[int, ...], dict[int, list[int]]] = {}
+    for shape in np.unique(host.shape[clones]).tolist():
         dims = decode_inputs(context.trace.shapes[shape]).shape(0) if shape >= 0 else None
         if dims and len(dims) >= 4 and dims[-1] == dims[-2] and dims[-1] < 256:
-            sizes = blocks.setdefault(tuple(dims[:-2]), {})
-            sizes[dims[-1]] = sizes.get(dims[-1], 0) + count
-    return sum(
-        sum(sizes.values())
+            blocks.setdefault(tuple(dims[:-2]), {}).setdefault(dims[-1], []).append(shape)
+    growing = [
+        shape
         for sizes in blocks.values()
         if len(sizes) >= 15 and max(sizes) - min(sizes) + 1 <= len(sizes) + 2
-    )
+        for shapes in sizes.values()
+        for shape in shapes
+    ]
+    return np.asarray(clones & np.isin(host.shape, growing))
 
 
 def convolution_facts(context: Context) -> ConvolutionFacts:

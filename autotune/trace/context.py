@@ -103,9 +103,10 @@ class Context:
         if not rows.any():
             return np.zeros(len(self.trace.gpu), dtype=bool)
         inside = self.tree.nearest(rows) >= 0
-        return self._through_launch(inside)
+        return self.through_launch(inside)
 
-    def _through_launch(self, host_mask: Mask) -> Mask:
+    def through_launch(self, host_mask: Mask) -> Mask:
+        """GPU rows whose launch, or the op around it, is one of the host rows."""
         source = np.where(self.launch_row >= 0, self.launch_row, self.op_row)
         result = np.zeros(source.size, dtype=bool)
         known = source >= 0

@@ -207,6 +207,11 @@ def test_linear_attention_and_convolution() -> None:
     assert padded.linear_attention.triangular_solves == 108
     assert padded.linear_attention.triangular_solve_backwards == 36
     assert padded.linear_attention.fast_kernels == 0
+    assert round(padded.linear_attention.fallback_gpu_ms) == 463, "all work between the projections"
+    assert packed.linear_attention.fallback_gpu_ms == 0
+    assert padded.gpu is not None and packed.gpu is not None
+    # what the fused kernels leave of the step is less than their own step takes
+    assert padded.gpu.busy_ms - padded.linear_attention.fallback_gpu_ms < packed.gpu.busy_ms
     assert packed.linear_attention.triangular_solves == 0
     assert packed.linear_attention.fast_functions == {
         "ChunkGatedDeltaRuleFunction": 36,
