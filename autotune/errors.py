@@ -21,7 +21,7 @@ class Exit(IntEnum):
     JOB_FAILED = 3  # the training job failed or could not start
     NOT_OBSERVED = 4  # the observer never attached, or saw no training step
     SLOWER_OR_BROKEN = 5  # verify: slower, or parity broken
-    UNDECIDED = 6  # verify: undecided; optimize: a limit ended it before anything was proven
+    UNDECIDED = 6  # verify: undecided; optimize: ended before anything was proven
     FILES = 7  # read-only folder, full disk
     BUG = 70  # our own bug; traceback in a file
     INTERRUPTED = 130

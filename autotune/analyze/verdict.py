@@ -82,6 +82,10 @@ def _healthy(facts: FactSheet, small: int, undecided: list[Undecided], passed: l
         )
     checked = len(passed)
     sentence = f"Nothing to do: {checked} check{'s' if checked != 1 else ''} passed"
+    untimed = why_untimed(facts)
+    if untimed:
+        sentence = f"No step could be timed: {untimed}. {checked} checks that need no times passed"
+        return f"{sentence}; {len(undecided)} could not be decided."
     mfu = facts.value("run.mfu_frac")
     busy = facts.value("launch.gpu_busy_frac")
     if isinstance(mfu, float):
@@ -95,6 +99,14 @@ def _healthy(facts: FactSheet, small: int, undecided: list[Undecided], passed: l
     if undecided:
         sentence += f"; {len(undecided)} could not be decided"
     return sentence + "."
+
+
+def why_untimed(facts: FactSheet) -> str:
+    """Why a watched job shows no step time; empty where it shows one, or where nobody watched it."""
+    seen = facts.value("run.steps_seen")
+    if facts.value("run.steps_timed") != 0 or not isinstance(seen, (int, float)) or not seen:
+        return ""
+    return f"only {seen:.0f} step{'s were' if seen != 1 else ' was'} seen, let the job train longer"
 
 
 def _starts_with_name(title: str) -> bool:

@@ -117,7 +117,7 @@ def command(
     )
     folder, found = observe_and_diagnose(runs_dir, command_line, options, rules, screen)
     status = _answer(screen, found, fail_on, price_per_gpu_hour)
-    _raise_when_failed(folder, found.observation)
+    raise_when_failed(folder, found.observation)
     return status
 
 
@@ -212,7 +212,7 @@ def _answer(screen: Screen, found: Diagnosed, fail_on: str | None, price: float 
     return int(Exit.FINDINGS if fails_on(diagnosis, fail_on) else Exit.DONE)
 
 
-def _raise_when_failed(folder: Path, observation: Observation | None) -> None:
+def raise_when_failed(folder: Path, observation: Observation | None) -> None:
     """The job crashed by itself after some steps: the diagnosis stands, card and exit code say so."""
     from autotune.analyze.watch import ran_out_of_memory
     from autotune.observe.outcome import failure_sentence, job_failed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from autotune.cli.analyze import observe_and_diagnose
+from autotune.cli.analyze import observe_and_diagnose, raise_when_failed
 from autotune.cli.choices import choice_of, choice_options, refuse_pairs
 from autotune.cli.common import (
     chosen_run,
@@ -174,6 +174,8 @@ def command(
             screen.answer(
                 "next: autotune apply shows the diff; autotune apply --write puts it beside the original"
             )
+    if ladder.outcome != "faster":
+        raise_when_failed(folder, found.observation)
     return int(Exit.UNDECIDED if undecided else Exit.DONE)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from autotune.errors import JobFailedError, NotObservedError
@@ -36,11 +37,39 @@ def failure_sentence(observation: Observation) -> str:
             steps = len(rank.steps)
             return f"the job failed on rank {rank.rank} after {steps} steps: {rank.error}"
     code = observation.exit_code
-    last = next((line for line in reversed(observation.log_tail) if line.strip()), "")
-    tail = f"; its last line: {last.strip()[:200]}" if last else ""
+    last = last_words(observation.log_tail)
+    tail = f"; its last line: {last}" if last else ""
     if code is not None and code < 0:
         return f"the job was ended by {signal.Signals(-code).name}{tail}"
     return f"the job failed with exit code {code}{tail}"
+
+
+def last_words(log: Sequence[str]) -> str:
+    """The line of a log that says most about its end: the exception, else the last one that is not empty.
+
+    Output and errors come through pipes of their own: what was printed before may stand behind a traceback.
+    """
+    told = [line.rstrip() for line in log if line.strip()]
+    raised = [words for number in range(len(told)) if (words := _raised(told[number:]))]
+    own = [words for words in raised if "ChildFailedError" not in words]  # torchrun's, about its ranks
+    return ([*told, *raised, *own] or [""])[-1].strip()[:200]
+
+
+def _raised(lines: Sequence[str]) -> str:
+    """The exception of the traceback that begins here; empty where none does. Ranks may prefix lines."""
+    prefix, begins, _ = lines[0].partition("Traceback (most recent call last)")
+    if not begins:
+        return ""
+    own = (line[len(prefix) :] for line in lines[1:] if line.startswith(prefix))
+    return next((line for line in own if line and not line[0].isspace()), "")
+
+
+def failure_hint(observation: Observation) -> str:
+    """What to do about a failed job."""
+    said = [last_words(observation.log_tail), *(rank.error or "" for rank in observation.ranks)]
+    if any(words.startswith("EOFError") for words in said):
+        return "an observed job gets no input: answer what it asks with an option or a variable"
+    return "its output is in train.log of the launch"
 
 
 def require_steps(observation: Observation, minimum: int = 1, *, where: str | None = None) -> None:
@@ -49,9 +78,7 @@ def require_steps(observation: Observation, minimum: int = 1, *, where: str | No
     if seen >= minimum:
         return
     if job_failed(observation):
-        raise JobFailedError(
-            failure_sentence(observation), where=where, hint="its output is in train.log of the launch"
-        )
+        raise JobFailedError(failure_sentence(observation), where=where, hint=failure_hint(observation))
     if observation.stop_reason:
         raise NotObservedError(observation.stop_reason, where=where)
     if any(rank.counters.get("backwards_without_update", 0) > 1 for rank in observation.ranks):

@@ -172,8 +172,13 @@ class Sink:
                     pass
 
     def after_fork(self) -> None:
-        """In a forked child: forget what belongs to the parent."""
+        """In a forked child: forget what belongs to the parent.
+
+        What waits still, because the parent is no rank, is the past of the rank that the child may become.
+        """
         self._lock = threading.RLock()
+        if self.rank is not None:
+            self._lines = []
         if self._fd is not None:
             try:
                 if os.fstat(self._fd)[1:3] == self._inode:
@@ -181,7 +186,6 @@ class Sink:
             except OSError:
                 pass
         self._fd = None
-        self._lines = []
         self.folder = None
         self.rank = None
         self.faults = []

@@ -139,6 +139,8 @@ def headline(ladder: Ladder) -> str:
         )
     if ladder.state in _UNFINISHED:
         return _UNFINISHED[ladder.state]
+    if ladder.outcome == "undecided":
+        return "Nothing is proven: the job shows too little of itself."
     if ladder.outcome == "nothing-to-do":
         return "Nothing to do: no check found anything that an edit could mend."
     return "Nothing was kept: no change proved to be faster with training unchanged."

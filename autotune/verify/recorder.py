@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autotune.errors import JobFailedError
-from autotune.observe.outcome import require_steps
+from autotune.observe.outcome import last_words, require_steps
 from autotune.records.verdict import LiveCheck, Trial
 from autotune.verify.arm import Arm, Progress
 from autotune.verify.figures import steadiness
@@ -111,11 +111,11 @@ class Recorder:
         """A baseline without steps stops everything; one that does not settle is an outcome."""
         require_steps(observation, 1, where=str(self.bench.folder / trial.label))
         if trial.outcome == "crashed":
-            tail = next((line.strip() for line in reversed(observation.log_tail) if line.strip()), "")
+            tail = last_words(observation.log_tail)
             raise JobFailedError(
                 f"the unchanged job failed: {trial.reason}",
                 where=str(self.bench.folder / trial.label / "train.log"),
-                hint=f"its last line: {tail[:200]}" if tail else None,
+                hint=f"its last line: {tail}" if tail else None,
             )
 
     def _check_fingerprint(self, arm: Arm, trial: Trial) -> None:

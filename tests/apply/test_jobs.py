@@ -148,6 +148,7 @@ def test_rules_offer_rows_of_a_token_budget_with_their_own_tier(rule: str) -> No
     assert way["steps"] == _token_rows()["steps"]
 
 
+@pytest.mark.full  # how ranks share the rows: test_token_rows.py
 def test_two_ranks_with_rows_of_a_token_budget(project: Path) -> None:
     script = project / "sharded.py"
     sites = [

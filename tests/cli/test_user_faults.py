@@ -49,6 +49,12 @@ def test_a_crash_after_some_steps_leads_the_report_and_is_one_line(tmp_path: Pat
     lines = [line for line in done.stderr.splitlines() if line.startswith("autotune: ")]
     assert len(lines) == 1 and "boom" in lines[0] and "second" in lines[0]
     assert done.stdout.startswith("The job failed on rank 0 after 5 steps")
+    # The loop has nothing to try in it, and that is no success.
+    again = [sys.executable, "-m", "autotune", "optimize", "--quiet", "--resume", "latest"]
+    done = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 3 and "boom" in done.stderr, done.stderr
+    assert "No step could be timed: only 5 steps were seen" in " ".join(done.stdout.split())
+    assert "Nothing is proven" in done.stdout
 
 
 @pytest.mark.job
@@ -61,6 +67,7 @@ def test_a_job_whose_folder_vanishes_keeps_its_observation(tmp_path: Path) -> No
 
 
 @pytest.mark.job
+@pytest.mark.full  # of a launch: tests/observe/test_launch.py
 def test_one_ctrl_c_ends_a_job_that_ignores_it(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(
         STEPS

@@ -35,11 +35,12 @@ def observe(project: Path, folder: Path, command: list[str], **more: object) -> 
     return observation
 
 
-def start(project: Path, script: str, command: list[str]) -> None:
+def start(project: Path, script: str, command: list[str], **variables: str) -> None:
     """The user's own earlier run, without us."""
     project.mkdir()
     shutil.copy(SCRIPTS / script, project / script)
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=200)
+    env = {**os.environ, **variables}
+    done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
 
 
@@ -60,7 +61,12 @@ def copy(project: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "workers", [(), ("2",), ("1", "spawn")], ids=["plain", "fork workers", "spawn workers"]
+    "workers",
+    [
+        pytest.param((), id="plain", marks=pytest.mark.full),
+        pytest.param(("2",), id="fork workers"),
+        pytest.param(("1", "spawn"), id="spawn workers"),
+    ],
 )
 def test_plain_loop(plain_project: Path, tmp_path: Path, workers: tuple[str, ...]) -> None:
     project = copy(plain_project, tmp_path)
@@ -99,7 +105,8 @@ def test_trainer_with_hub_pushes(tmp_path: Path) -> None:
 
 def test_fsdp2_with_distributed_checkpoints(tmp_path: Path) -> None:
     project = tmp_path / "project"
-    start(project, "saves_fsdp2.py", [*TORCHRUN, "saves_fsdp2.py", "4", "--end"])
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    start(project, "saves_fsdp2.py", [PYTHON, "saves_fsdp2.py", "4", "--end"], **alone)
     before = tree(project)
     observation = observe(project, tmp_path / "launch", [*TORCHRUN, "saves_fsdp2.py", "60"])
     assert tree(project) == before

@@ -245,9 +245,11 @@ INTERRUPT = """
     import sys, signal
     from pathlib import Path
     from autotune.errors import InterruptedRunError
+    from autotune.observe import launch as launching
     from autotune.observe.launch import launch
     from autotune.observe.spec import LaunchSpec
     p = Path(sys.argv[1])
+    launching._INTERRUPT_PATIENCE_S = float(sys.argv[2])
     try:
         launch(LaunchSpec(command=(sys.executable, "job.py"), cwd=p, folder=p / "launch", echo="none"))
     except InterruptedRunError as fault:
@@ -255,8 +257,9 @@ INTERRUPT = """
 """
 
 
-def _start(tmp_path: Path) -> subprocess.Popen[str]:
-    process = subprocess.Popen([PYTHON, "-c", textwrap.dedent(INTERRUPT), str(tmp_path)], text=True)
+def _start(tmp_path: Path, patience_s: float = 8.0) -> subprocess.Popen[str]:
+    words = [PYTHON, "-c", textwrap.dedent(INTERRUPT), str(tmp_path), str(patience_s)]
+    process = subprocess.Popen(words, text=True)
     deadline = time.monotonic() + 30
     while "ready" not in (log.read_text() if (log := tmp_path / "launch" / "train.log").exists() else ""):
         assert time.monotonic() < deadline
@@ -291,6 +294,21 @@ def test_ctrl_c_once_twice_three_times(tmp_path: Path, presses: int) -> None:
     observation = json.loads((tmp_path / "launch" / "observation.json").read_text())
     assert observation["stop_reason"] == "interrupted"
     assert ("got SIGINT" in observation["log_tail"]) == (presses == 1)
+    assert job_processes(-1, tmp_path / "launch" / "inject") == []
+
+
+def test_one_ctrl_c_ends_a_job_that_ignores_it_with_patience(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+        import signal, time
+        signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print("ready", flush=True); time.sleep(60)
+        """,
+    )
+    process = _start(tmp_path, patience_s=0.5)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 130
     assert job_processes(-1, tmp_path / "launch" / "inject") == []
 
 

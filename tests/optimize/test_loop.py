@@ -1,7 +1,8 @@
-"""The loop on real jobs: groups that only work together, interruption and resumption, nothing to do."""
+"""The loop on real jobs: groups that only work together, interruption and resumption, the user's files."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -11,6 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+
+from autotune.records.verdict import Verdict
+from autotune.store import read_record
+from autotune.verify.verdict import recompute
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "sleepy_loop.py"
 PACK = {
@@ -68,6 +74,59 @@ examples:
 }
 
 
+JOB = """
+import os, pathlib, shutil, time, torch
+torch.manual_seed(0)
+here = pathlib.Path(__file__).parent
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+kept = sorted((here / "ckpt").glob("step-*"))
+model.load_state_dict(torch.load(kept[-1] / "model.pt"))
+first, second = "FIRST" in os.environ, "SECOND" in os.environ
+pause = 0.015 if first and second else 0.08 if first else 0.05
+data = torch.utils.data.TensorDataset(torch.randn(4000, 8), torch.randn(4000, 1))
+try:
+    for i, (x, y) in enumerate(torch.utils.data.DataLoader(data, batch_size=4)):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        time.sleep(pause)
+        optimizer.step()
+        optimizer.zero_grad()
+        with open(here / "metrics.jsonl", "a") as log:
+            log.write("{}\\n")
+        if i % 4 == 3:
+            folder = here / "ckpt" / f"step-9{i:03d}"
+            folder.mkdir(parents=True, exist_ok=True)
+            torch.save(model.state_dict(), folder / "model.pt")
+            for old in sorted((here / "ckpt").glob("step-*"))[:-2]:
+                shutil.rmtree(old)
+finally:
+    torch.save(model.state_dict(), here / "model.pt")
+    (here / "done.txt").write_text("done")
+"""
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for path in sorted(folder.rglob("*")):
+        content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
+        found[str(path.relative_to(folder))] = content
+    return found
+
+
+def _project(tmp_path: Path) -> Path:
+    """A job that saves, rotates and resumes, with what its earlier runs left."""
+    project = tmp_path / "project"
+    (project / "ckpt").mkdir(parents=True)
+    for name in ("step-0001", "step-0002", "step-0003"):
+        (project / "ckpt" / name).mkdir()
+        torch.save(torch.nn.Linear(8, 1).state_dict(), project / "ckpt" / name / "model.pt")
+    (project / "train.py").write_text(JOB)
+    (project / "model.pt").write_bytes(b"the real model")
+    (project / "metrics.jsonl").write_text("{}\n")
+    return project
+
+
 @pytest.fixture
 def pack(tmp_path: Path) -> Path:
     for name, text in PACK.items():
@@ -91,32 +150,15 @@ def _labels(run: Path) -> set[str]:
 
 
 @pytest.mark.job
-def test_a_pair_that_only_works_together_is_kept(tmp_path: Path, pack: Path) -> None:
-    command = [*_optimize(tmp_path, pack), "--", sys.executable, str(SCRIPT)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-2000:]
-    ladder = json.loads(done.stdout)
-    assert ladder["outcome"] == "faster"
-    kept = ladder["rungs"][-1]
-    assert set(kept["rules"]) == {"kernels/first", "batching/second"}
-    assert kept["ratio_to_first"] > 1.5
-    assert not ladder["dropped"]
-    (run,) = (tmp_path / "runs").glob("at-*")
-    verdict = json.loads((run / kept["verdict"]).read_text())
-    assert ladder["rungs"][0]["step_ms"] == verdict["arms"][0]["step_ms"]  # timed in the same blocks
-    journal = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
-    starts = [entry for entry in journal if entry["event"] == "start"]
-    assert all(entry["wall_s"] > 0 for entry in starts)
-    purposes = [entry["purpose"] for entry in starts]
-    # Equal to the last bit, so the unchanged job is not started again for its noise.
-    assert purposes.count("parity") == 2 and purposes.count("warm") == 0 and purposes[-1] == "look"
-
-
-@pytest.mark.job
-def test_a_killed_loop_resumes_without_repeating_a_finished_start(tmp_path: Path, pack: Path) -> None:
-    command = [*_optimize(tmp_path, pack), "--", sys.executable, str(SCRIPT)]
+def test_a_pair_that_only_works_together_is_kept_by_a_loop_that_was_killed(
+    tmp_path: Path, pack: Path
+) -> None:
+    """It resumes without repeating a finished start; nothing of the user's changes, though the job saves."""
+    project = _project(tmp_path)
+    before = _hashes(project)
+    command = [*_optimize(tmp_path, pack), "--", sys.executable, "train.py"]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command, cwd=project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     deadline = time.monotonic() + 300
     run = None
@@ -131,11 +173,29 @@ def test_a_killed_loop_resumes_without_repeating_a_finished_start(tmp_path: Path
     process.wait()
     stamps = {p: (run / p / "observation.json").stat().st_mtime_ns for p in _labels(run)}
     again = _optimize(tmp_path, pack, "--resume", run.name)
-    resumed = subprocess.run(again, capture_output=True, text=True, timeout=400, cwd=tmp_path)
-    assert resumed.returncode == 0, resumed.stderr[-2000:]
-    assert json.loads(resumed.stdout)["outcome"] == "faster"
+    done = subprocess.run(again, capture_output=True, text=True, timeout=400, cwd=project)
+    assert done.returncode == 0, done.stderr[-2000:]
     for path, stamp in stamps.items():
         assert (run / path / "observation.json").stat().st_mtime_ns == stamp
+    ladder = json.loads(done.stdout)
+    assert ladder["outcome"] == "faster" and ladder["trials"] == 1
+    assert _hashes(project) == before
+    kept = ladder["rungs"][-1]
+    assert set(kept["rules"]) == {"kernels/first", "batching/second"}
+    assert kept["ratio_to_first"] > 1.5
+    assert not ladder["dropped"]
+    verdict = read_record(run / kept["verdict"], Verdict)
+    assert ladder["rungs"][0]["step_ms"] == verdict.arms[0].step_ms  # timed in the same blocks
+    assert verdict.parity.used == "bitwise" and len(verdict.parity.steps) == 8
+    assert recompute(verdict) == verdict
+    journal = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+    starts = [entry for entry in journal if entry["event"] == "start"]
+    used_again = [entry["label"] for entry in starts if entry["wall_s"] == 0]
+    assert len(used_again) == len(stamps)
+    # Equal to the last bit, so the unchanged job is not started again for its noise.
+    purposes = {entry["label"]: entry["purpose"] for entry in starts}
+    counts = list(purposes.values())
+    assert counts.count("parity") == 2 and counts.count("warm") == 0 and counts[-1] == "look"
 
 
 @pytest.mark.job

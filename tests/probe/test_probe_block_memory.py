@@ -18,8 +18,8 @@ FLOAT = 4
 @pytest.mark.parametrize(
     "style",
     [
-        "function",
-        "wrapper",  # FSDP2 on one gloo rank
+        pytest.param("function", marks=pytest.mark.full),
+        "wrapper",  # calls the function inside torch; FSDP2 on one gloo rank
         pytest.param("reentrant", marks=pytest.mark.full),
         pytest.param("transformers", marks=pytest.mark.full),
     ],

@@ -58,7 +58,7 @@ def agree(found: dict[str, Any], expected: dict[str, Any]) -> None:
 
 # 8 examples make 4 rows of 64 tokens, or one row of 512: four micro-batches against one.
 DENSE_CASES = [
-    pytest.param(1, 64, "none", id="1-rank-4-micro-batches"),
+    pytest.param(1, 64, "none", id="1-rank-4-micro-batches", marks=pytest.mark.full),
     pytest.param(1, 512, "selective", id="1-rank-1-micro-batch-selective"),
     pytest.param(2, 64, "full", id="2-ranks-2-micro-batches-full"),
     pytest.param(2, 40, "none", id="2-ranks-4-micro-batches", marks=pytest.mark.full),

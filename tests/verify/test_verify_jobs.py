@@ -34,6 +34,7 @@ def compare(folder: Path, before: Arm, after: Arm, **options: object) -> Verdict
     )
 
 
+@pytest.mark.full  # tests/optimize/test_loop.py has such a comparison in the gate
 def test_removed_sleep_is_faster_and_trains_the_same(tmp_path: Path) -> None:
     verdict = compare(tmp_path, arm("baseline", "--sleep-ms", "90"), arm("patched"), tier="bitwise")
     assert verdict.outcome == "faster", verdict.sentence
