@@ -26,6 +26,7 @@ from bench.faults.scores import SCORES, command_line, machine
 FIX = SCORES / "fix.json"
 FIX_UNSAFE = SCORES / "fix-unsafe.json"  # with changes that a person should review
 ENOUGH = 0.9
+NOTHING = 1.02  # slowdown from which a fault costs something
 SHORT_MS = 4000.0  # of timed steps in one start, where steps are short enough
 LIMIT_S = 600
 
@@ -42,7 +43,7 @@ class Turn:
     def share(self) -> float | None:
         """Share of the planted slowdown that is gone; None where this turn shows no slowdown."""
         lost = self.sick - self.reference
-        return (self.sick - self.patched) / lost if lost > 0.02 * self.reference else None
+        return (self.sick - self.patched) / lost if lost > (NOTHING - 1) * self.reference else None
 
 
 def summary(turns: list[Turn]) -> dict[str, Any]:
@@ -116,6 +117,8 @@ def fix(case: Case, work: Path, args: argparse.Namespace) -> dict[str, Any]:
         row["verify_ratio"] = kept[-1]["ratio_to_first"]
         row["verify_interval"] = kept[-1].get("interval_to_first") or kept[-1].get("interval_to_previous")
         row |= summary(_turns(case, run, args.turns, args.python))
+    else:
+        row["slowdown"] = _planted(case, args.turns, args.python)
     row["seconds"] = round(time.monotonic() - started)
     return row
 
@@ -161,6 +164,16 @@ def _turns(case: Case, run: Path, count: int, python: str) -> list[Turn]:
     return out
 
 
+def _planted(case: Case, count: int, python: str) -> float:
+    """What the fault costs here and now, for a job that was left as it was; of the fastest start of each."""
+    steps = steps_of(case)
+    reference, sick = [], []
+    for _ in range(count):
+        reference.append(run_once(case, sick=False, steps=steps, python=python)[0])
+        sick.append(run_once(case, sick=True, steps=steps, python=python)[0])
+    return round(min(sick) / min(reference), 3)
+
+
 def load_rows(path: Path) -> list[dict[str, Any]]:
     """Rows of earlier pieces, each with the machine and the command that it was measured with."""
     if not path.exists():
@@ -186,8 +199,15 @@ def _is_single(row: dict[str, Any]) -> bool:
     return not row["case"].startswith(("pair-", "triple-"))
 
 
+def costs_nothing(row: dict[str, Any]) -> bool:
+    """The fault was seen to cost nothing where it was to be repaired, so there is nothing to recover."""
+    return not row["kept"] and not row.get("failure") and row.get("slowdown", NOTHING) < NOTHING
+
+
 def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """How many faults lost at least 90 % of their slowdown, and which kept changes broke training."""
+    idle = [row["case"] for row in rows if costs_nothing(row)]
+    rows = [row for row in rows if row["case"] not in idle]
     good = [row for row in rows if row["recovered"] is not None and row["recovered"] >= ENOUGH]
     return {
         "faults": len(rows),
@@ -197,6 +217,7 @@ def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "kept": sum(bool(row["kept"]) for row in rows),
         "broken": [row["case"] for row in rows if "broken" in row["parity"]],
         "failed": [row["case"] for row in rows if row.get("failure")],
+        "cost_nothing": idle,
     }
 
 
