@@ -367,3 +367,42 @@ def test_a_place_runs_once_in_so_many_times_whatever_others_do() -> None:
         if step % 2 == 0 and due(2):
             ran.append(("b", step))
     assert ran == [("a", 3), ("b", 4), ("a", 6)]
+
+
+def test_examples_are_read_once_and_given_as_they_were() -> None:
+    class Texts(torch.utils.data.Dataset[Any]):
+        reads = 0
+        lengths = (1, 2, 3)
+
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> dict[str, list[int]]:
+            self.reads += 1
+            return {"ids": [index] * self.lengths[index]}
+
+    texts = Texts()
+    kept = shim("kept_examples").keep(texts)
+    before = texts.reads
+    kept[2]["ids"].append(0)  # a collate function that pads in place
+    assert [kept[i]["ids"] for i in range(len(kept))] == [[0], [1, 1], [2, 2, 2]]
+    assert texts.reads == before and kept.lengths == (1, 2, 3)
+    with pytest.raises(IndexError):
+        kept[3]
+
+
+def test_examples_that_differ_at_every_read_are_not_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    class Noisy(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> float:
+            return float(torch.rand(()))
+
+    noisy = Noisy()
+    torch.manual_seed(3)
+    assert shim("kept_examples").keep(noisy) is noisy
+    assert "another one" in capsys.readouterr().err
+    drawn = torch.rand(1)
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.rand(1))  # nothing was drawn from the job's numbers

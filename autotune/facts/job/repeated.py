@@ -30,6 +30,9 @@ def _passes(sheet: SheetBuilder, observation: Observation, lead: RankObservation
         sheet.put("data.passes_planned", observation.epochs_planned, "the job's arguments")
     elif lead.passes is not None:
         sheet.put("data.passes_planned", float(lead.passes.planned), "probe, the loop around the loader's")
+    elif observation.max_steps_planned and (each := sheet.number("run.optimizer_steps_per_epoch")):
+        passes = observation.max_steps_planned / each
+        sheet.put("data.passes_planned", passes, "steps asked for over those of an epoch")
 
 
 def _horizon(sheet: SheetBuilder, observation: Observation) -> float:
