@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from autotune.records.verdict import Trial
 
 
+_MOST_S = 1e7  # of one start; more is no time that a loop wrote
+
+
 class Journal:
     """Appends decisions to `journal.jsonl` and hands each line to `say`."""
 
@@ -37,7 +40,8 @@ class Journal:
             except ValueError:
                 continue  # the loop was killed while it wrote
             spent = entry.get("wall_s") if isinstance(entry, dict) and entry.get("event") == "start" else None
-            total += spent if isinstance(spent, (int, float)) else 0.0
+            if isinstance(spent, (int, float)) and not isinstance(spent, bool) and 0 <= spent < _MOST_S:
+                total += spent
         return total
 
     def decide(self, event: str, text: str, **data: object) -> None:

@@ -146,6 +146,11 @@ def test_starts_of_an_interrupted_loop_are_counted(tmp_path: Path) -> None:
     resumed = Journal(tmp_path, lambda text: None)
     resumed.note("start", "timing", wall_s=2.0)
     assert resumed.seconds_of_starts() == 14.5
+    # Edited by hand: what is no time of a start counts as none.
+    with (tmp_path / "journal.jsonl").open("a") as file:
+        for value in ('"9"', "NaN", "1e308", "-5", "true", "[1]"):
+            file.write(f'{{"event": "start", "wall_s": {value}}}\n')
+    assert resumed.seconds_of_starts() == 14.5
 
 
 def test_the_roofline_of_a_recorded_step(tmp_path: Path) -> None:

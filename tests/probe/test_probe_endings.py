@@ -52,18 +52,14 @@ def test_stop_holds_against_the_job(tmp_path: Path, ending: str, stop: str, reco
 
 
 @pytest.mark.parametrize("style", [pytest.param("ddp", marks=pytest.mark.full), "fsdp2"])
-def test_two_ranks_stop_at_the_same_step_and_the_launcher_reports_success(tmp_path: Path, style: str) -> None:
-    job = run(
-        tmp_path,
-        "distributed_loop.py",
-        "--style",
-        style,
-        "--steps",
-        "400",
-        prefix=TORCHRUN,
-        mode="profile",
-        steps=6,
-    )
+def test_two_ranks_stop_at_the_same_step_and_the_launcher_reports_success(
+    request: pytest.FixtureRequest, tmp_path: Path, style: str
+) -> None:
+    if style == "fsdp2":
+        job = request.getfixturevalue("two_fsdp2_ranks")
+    else:
+        words = ("--style", style, "--steps", "400")
+        job = run(tmp_path, "distributed_loop.py", *words, prefix=TORCHRUN, mode="profile", steps=6)
     assert job.exit_code == 0, job.errors[-2000:]
     assert faults(job) == []
     ranks = job.observation.ranks

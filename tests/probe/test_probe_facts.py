@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import SCRIPTS, TORCHRUN, faults, run, told
+from jobs import SCRIPTS, Job, faults, run, told
 
 from autotune.data import data_dir
 from autotune.facts.everything import derive_facts
@@ -181,10 +181,8 @@ def test_trainer_arguments_from_a_parser(tmp_path: Path) -> None:
     assert "origin.gradient_accumulation_steps" not in carrier.detail
 
 
-def test_sharded_facts(tmp_path: Path) -> None:
-    job = run(
-        tmp_path, "distributed_loop.py", "--style", "fsdp2", "--steps", "60", prefix=TORCHRUN, mode="profile"
-    )
+def test_sharded_facts(two_fsdp2_ranks: Job) -> None:
+    job = two_fsdp2_ranks
     for rank in job.observation.ranks:
         sharding = rank.sharding
         assert sharding is not None and sharding.kind == "fsdp2" and sharding.units == 4
