@@ -47,7 +47,10 @@ def between_projections(context: Context, telling: Mask) -> Mask:
 
 
 def _backward_of(context: Context, inside: Mask) -> Mask:
-    """Autograd's evaluations of what was recorded inside, by sequence number and thread of the forward."""
+    """Autograd's evaluations of what was recorded inside, by sequence number.
+
+    Each thread counts for itself; a worker of autograd serves the thread whose numbers it has most of.
+    """
     host = context.trace.host
     result = np.zeros(len(host), dtype=bool)
     nodes = np.flatnonzero((context.eval_row == np.arange(len(host))) & (host.sequence >= 0))
@@ -59,8 +62,8 @@ def _backward_of(context: Context, inside: Mask) -> Mask:
     wanted = np.setdiff1d(key[inside & recorded], key[~inside & recorded])
     threads = np.unique(host.thread[recorded])
     known = {int(t): np.unique(host.sequence[recorded & (host.thread == t)]) for t in threads}
-    for number in np.unique(host.forward[nodes]).tolist():  # autograd's own number of the forward's thread
-        own = nodes[host.forward[nodes] == number]
+    for worker in np.unique(host.thread[nodes]).tolist():
+        own = nodes[host.thread[nodes] == worker]
         thread = max(known, key=lambda t: int(np.isin(host.sequence[own], known[t]).sum()))
         result[own] = np.isin(thread * _SPAN + host.sequence[own].astype(np.int64), wanted)
     return result
