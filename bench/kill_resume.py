@@ -71,7 +71,11 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--least-s", type=float, default=2.0, help="earliest moment of a kill")
-    parser.add_argument("--most-s", type=float, default=16.0, help="latest moment of a kill")
+    parser.add_argument(
+        "--most-s",
+        type=float,
+        help="latest moment of a kill; by default half of what the undisturbed run took",
+    )
     parser.add_argument("--out", type=Path, required=True, help="an empty folder")
     flags = parser.parse_args()
     flags.out.mkdir(parents=True, exist_ok=True)
@@ -79,13 +83,17 @@ def main() -> None:
     undisturbed = Run(flags.out / "undisturbed")
     undisturbed.go(None)
     expected = undisturbed.kept()
-    print(f"undisturbed: {undisturbed.seconds:.0f} s, {len(undisturbed.stamps())} starts, kept {expected}")
+    print(
+        f"undisturbed: {undisturbed.seconds:.0f} s, {len(undisturbed.stamps())} starts, kept {expected}",
+        flush=True,
+    )
+    most_s = flags.most_s or undisturbed.seconds / 2
     kills, runs, repeated, other, touched, failed = 0, 0, 0, 0, 0, 0
     while kills < flags.kills:
         runs += 1
         run = Run(flags.out / f"killed-{runs:02d}")
         while True:
-            moment = draw.uniform(flags.least_s, flags.most_s) if kills < flags.kills else None
+            moment = draw.uniform(flags.least_s, most_s) if kills < flags.kills else None
             before = run.stamps()
             done = run.go(moment)
             after = run.stamps()

@@ -160,7 +160,7 @@ def command(
     except AutotuneError as fault:
         set_fault(folder, record, fault)
         if isinstance(fault, InterruptedRunError):
-            fault.hint = f"autotune optimize --resume {folder.name} goes on"
+            fault.hint = f"{options.resume_command} goes on"
         raise
     undecided = ladder.outcome == "undecided"
     set_state(folder, record, "undecided" if undecided else "optimized")

@@ -219,7 +219,8 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, pack: Path) -> None:
     answer, told = process.communicate(timeout=100)
     assert process.returncode == 130
     (run,) = (tmp_path / "runs").glob("at-*")
-    assert f"autotune optimize --resume {run.name} goes on [interrupted]" in told
+    assert f"autotune optimize --resume {run.name} " in told and "goes on [interrupted]" in told
+    assert f"--runs-dir {tmp_path / 'runs'}" in told  # without it the run would not be found
     assert json.loads(answer)["error"]["code"] == "interrupted"
 
 
