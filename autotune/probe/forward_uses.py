@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from time import perf_counter_ns
 from typing import Any
 
-from . import compile_watch, models, places
+from . import compile_watch, idle_outputs, models, places
 from .core import core, hook
 
 _FROM, _STEPS = 1, 4  # steps that have ended before the first one that is looked at, and how many
@@ -122,6 +122,12 @@ class _Mark:
 
     def __call__(self, gradient: Any) -> None:
         self.call.used = True
+        _looked(gradient)
+
+
+@hook
+def _looked(gradient: Any) -> None:
+    idle_outputs.look(gradient)
 
 
 def _tensors(torch: Any, value: Any, depth: int = 0) -> Iterator[Any]:
@@ -222,6 +228,7 @@ def _report() -> None:
         found["unused_ms_per_step"] = _ms(unused, steps - 1)
         found["unused_calls_per_step"] = round(len(unused) / (steps - 1), 2)
         found["repeated"] = bool(repeats) and len(repeats) == len(unused)
+    found.update(idle_outputs.found())
     _calls.clear()
     _uncached.clear()
     _cached_ns.clear()

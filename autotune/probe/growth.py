@@ -13,7 +13,7 @@ from collections import defaultdict
 from time import perf_counter_ns
 from typing import Any
 
-from . import compile_watch, kept_values, places
+from . import compile_watch, kept_values, models, places
 from .core import core, hook
 
 _FIRST = 2  # the step after which the names are looked at first
@@ -27,6 +27,8 @@ _handles: list[Any] = []
 _depth = 0
 _begin_ns = 0
 forward_ns = 0  # of the running step
+_forwards = 0
+_forward_begun = False  # since the last backward
 _names: list[dict[kept_values.Key, kept_values.Seen]] = []  # at each look
 _indices: list[int] = []  # steps that had ended at each look
 _timing = False
@@ -68,13 +70,31 @@ def _after(module: Any, args: Any, output: Any) -> None:
 def _begins() -> None:
     global _depth, _begin_ns
     _depth, _begin_ns = 1, perf_counter_ns()
+    if not models.in_eval_mode():
+        forward_begins()
+
+
+def forward_begins() -> None:
+    """What comes up to the next backward is training: a forward and its loss."""
+    global _forward_begun
+    _forward_begun = True
+
+
+def forward_begun() -> bool:
+    return _forward_begun or not _forwards
+
+
+def backward_ended() -> None:
+    global _forward_begun
+    _forward_begun = False
 
 
 @hook
 def _ends() -> None:
-    global _depth, forward_ns
+    global _depth, _forwards, forward_ns
     if _depth:
         _depth = 0
+        _forwards += 1
         forward_ns += perf_counter_ns() - _begin_ns
 
 

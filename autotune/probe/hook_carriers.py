@@ -87,7 +87,7 @@ _WORTH = (
     "padding_free", "max_length", "max_seq_length", "pad_to_multiple_of", "include_num_input_tokens_seen",
     "ddp_find_unused_parameters", "average_tokens_across_devices", "attn_implementation", "seed",
     "lr_scheduler_type", "warmup_steps", "warmup_ratio", "assistant_only_loss", "completion_only_loss",
-    "dataset_text_field", "formatting_func",
+    "dataset_text_field", "formatting_func", "precompute_ref_log_probs", "sync_ref_model",
 )  # fmt: skip
 
 

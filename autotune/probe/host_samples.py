@@ -16,7 +16,7 @@ from time import perf_counter_ns, thread_time_ns
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from . import frames, growth, loops, models, places
+from . import beside_time, frames, growth, loops, models, places
 from .core import core
 
 _EVERY_S = 0.007
@@ -38,6 +38,8 @@ _TRAINING = {
     "multiprocessing", "selectors", "__main__",
 }  # fmt: skip
 
+# made of tensors and no part of training; called as a module one may be a loss, by these methods never
+_METRICS, _METRIC_METHODS = {"torchmetrics", "torcheval", "ignite"}, {"compute", "update", "wrapped_func"}
 _TENSORS = {"torch", "transformers", "accelerate", "lightning", "pytorch_lightning", "jax", "tensorflow"}
 _Call = tuple[CodeType, int, str]  # caller, its line, what it calls
 
@@ -69,6 +71,7 @@ def start() -> None:
             loops.inside(frame.f_code, frame.f_lineno)  # reads the file now and not while samples are taken
             _ends.setdefault(frame.f_code, frame.f_lineno)
         frame = frame.f_back
+    beside_time.start()
     _over.clear()
     _switch_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
@@ -110,6 +113,8 @@ def _watch(ident: int) -> None:
         _spent_ns += thread_time_ns() - cpu_ns  # while a look waits for the interpreter, the job runs
         if _spent_ns > _MOST_SHARE * (perf_counter_ns() - begun_ns):
             every_s = min(_SLOWEST_S, 1.5 * every_s)
+        else:
+            every_s = max(_EVERY_S, every_s / 1.2)  # the first looks read files
 
 
 def _package(frame: FrameType) -> str:
@@ -130,6 +135,10 @@ def _is_apart(frame: FrameType) -> bool:
     return known
 
 
+def _is_metric(frame: FrameType) -> bool:
+    return frame.f_code.co_name in _METRIC_METHODS and _package(frame) in _METRICS
+
+
 def _take(leaf: FrameType, weight_ns: int) -> None:
     """One look: the stack from the innermost frame outwards."""
     global _taken, _whole_ns
@@ -137,6 +146,7 @@ def _take(leaf: FrameType, weight_ns: int) -> None:
         return
     _taken += 1
     _whole_ns += weight_ns
+    beside_time.look(leaf, weight_ns, _ends)
     plain = True  # from the innermost frame to here nothing of a training library
     looping = loading = below = False
     inner: FrameType | None = None
@@ -158,7 +168,7 @@ def _take(leaf: FrameType, weight_ns: int) -> None:
             if first_user is None:
                 first_user = place
                 below = not loading  # the loader calls it, and not it the loader
-                if inner is not None and _is_apart(inner):
+                if inner is not None and (_is_apart(inner) or _is_metric(inner)):
                     called = (*place, _name(inner))
             if plain and not loading:
                 chain.append(place)
@@ -192,7 +202,10 @@ def _take(leaf: FrameType, weight_ns: int) -> None:
 
 def _name(frame: FrameType) -> str:
     code = frame.f_code
-    return f"{frame.f_globals.get('__name__', '')}.{getattr(code, 'co_qualname', code.co_name)}"
+    name = getattr(code, "co_qualname", code.co_name)
+    if _is_metric(frame):  # a wrapper around the method, made by a function named after it
+        name = name.split(".<locals>.", 1)[0].replace("._wrap_", ".")
+    return f"{frame.f_globals.get('__name__', '')}.{name}"
 
 
 def _sort_out() -> None:
@@ -213,6 +226,7 @@ def _found() -> dict[str, Any]:
     if _taken < _FEWEST:
         return found
     _sort_out()
+    found.update(beside_time.found())
     by_function: Counter[CodeType] = Counter()
     for (code, _), count in _loops.items():
         by_function[code] += count

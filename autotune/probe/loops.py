@@ -19,18 +19,26 @@ _known: dict[str, list[_Loop]] = {}
 
 def inside(code: CodeType, line: int, step_ends: int | None = None) -> bool:
     """`step_ends`: the line at which this function was when a step ended; a loop that holds it trains."""
-    if code.co_name in _OWN_CODE:
-        return True
+    return code.co_name in _OWN_CODE or bool(_around(code, line, step_ends))
+
+
+def outermost(code: CodeType, line: int, step_ends: int | None = None) -> int | None:
+    """First line of the outermost loop that the line lies in."""
+    return min(_around(code, line, step_ends), default=None)
+
+
+def _around(code: CodeType, line: int, step_ends: int | None) -> list[int]:
     path = frames.absolute(code.co_filename)
     if path not in _known:
         _known[path] = _read(path)
-    return any(
-        first <= line <= last
+    return [
+        first
+        for first, last, owner in _known[path]
+        if first <= line <= last
         and owner == code.co_name
         and first >= code.co_firstlineno
         and not (step_ends is not None and first <= step_ends <= last)
-        for first, last, owner in _known[path]
-    )
+    ]
 
 
 def _read(path: str) -> list[_Loop]:

@@ -136,6 +136,7 @@ class Steps:
         self._beside_from_ns = perf_counter_ns()
         self.backward_ns += self._beside_from_ns - self._backward_from_ns
         hand_updates.backward_ended()
+        growth.backward_ended()
         self.unstepped = self.unstepped + 1 if not self.index and not self.optimizer_calls else 0
         if self._optimizer_start:  # inside a closure: what came before is not the optimizer's own time
             self._optimizer_start = perf_counter_ns()

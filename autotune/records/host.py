@@ -18,6 +18,9 @@ class HostSamples(Record):
     call_name: str | None = None
     own_frac: float | None = None  # at one line of the user's itself, outside model, backward and optimizer
     own_function: str | None = None
+    beside_frac: float | None = None  # in one function of the user's, between an update and the next batch
+    beside_function: str | None = None
+    beside_in_hook: bool | None = None  # it is a hook that runs during the backward
     hooks_frac: float | None = None  # in forward hooks of the user's
     hooked_modules: int | None = None
     loading_frac: float | None = None  # in user code below a loader of this process
@@ -34,6 +37,8 @@ class ForwardUses(Record):
     uncached_ms_per_step: float | None = None  # without gradients and cache, each call one token longer
     uncached_calls_per_step: float | None = None
     cached_calls_per_step: float | None = None  # without gradients, given a cache
+    idle_rows_frac: float | None = None  # rows of the logits to which no gradient came
+    idle_rows_classes: int | None = None  # their length
 
 
 class PassesRecord(Record):

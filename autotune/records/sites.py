@@ -36,6 +36,7 @@ SiteKind = Literal[
     "host_loop",  # a Python loop of the user's
     "host_call",  # a library function that the user's code calls in the step
     "host_line",  # a line of the user's that calls functions without a Python frame
+    "beside_work",  # user code between an update and the next batch, or in hooks on gradients
     "one_hot",  # a call of torch.nn.functional.one_hot
     "forward_hook",  # a function of the user's that modules of the model call in every forward
     "host_loading",  # user code below a loader without workers

@@ -143,6 +143,7 @@ def step_bar(facts: FactSheet) -> list[str]:
 
 
 _Part = tuple[str, float, str]  # label, share of the step, mark
+_WORTH_A_PART = 0.03  # of a step: what the loop does beside training
 
 
 def _parts(facts: FactSheet) -> tuple[str, list[_Part]]:
@@ -162,9 +163,13 @@ def _parts(facts: FactSheet) -> tuple[str, list[_Part]]:
     optimizer = number(facts, "optimizer.step_frac")
     if loader is None or optimizer is None:
         return "", []
+    rest = max(0.0, 1.0 - loader - optimizer)
+    own = min(rest, number(facts, "stall.beside_frac") or 0.0)
+    own = own if own >= _WORTH_A_PART else 0.0
     return "one step", [
-        ("forward and backward", max(0.0, 1.0 - loader - optimizer), "#"),
+        ("forward and backward", rest - own, "#"),
         ("optimizer", optimizer, "="),
+        ("the loop's own code", own, "-"),
         ("waiting for data", loader, ":"),
     ]
 

@@ -30,6 +30,16 @@ FACTS = (
         "probe",
     ),
     Fact(
+        "host.beside_frac",
+        "float",
+        "frac",
+        "Share of the looks in one own function, or loop or line of the training loop, that comes in many "
+        "steps between an update and the next batch or forward, or in a hook during the backward",
+        "probe",
+    ),
+    Fact("host.beside_function", "str", "", "That function", "probe"),
+    Fact("host.beside_in_hook", "bool", "", "It is a hook that runs during the backward", "probe"),
+    Fact(
         "host.hooks_frac",
         "float",
         "frac",

@@ -41,4 +41,18 @@ FACTS = (
         "Share of positions through the head that have no label",
         "derived",
     ),
+    Fact(
+        "loss.idle_rows_frac",
+        "float",
+        "frac",
+        "Share of the rows of the model's logits to which no gradient comes back, in the warm-up",
+        "probe",
+    ),
+    Fact(
+        "loss.head_work_frac",
+        "float",
+        "frac",
+        "Share of the output layer in the work of all matrix products, by parameters, attention left out",
+        "derived",
+    ),
 )

@@ -36,4 +36,11 @@ FACTS = (
         "probe",
         choices=("call-site", "flag", "config"),
     ),
+    Fact(
+        "trainer.reference_recomputed",
+        "bool",
+        "",
+        "The settings let a fixed reference model run again in every epoch (precompute_ref_log_probs is off)",
+        "probe",
+    ),
 )

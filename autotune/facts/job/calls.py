@@ -41,6 +41,24 @@ def call_facts(sheet: SheetBuilder, observation: Observation) -> None:
         ):
             origin = "config"  # a program of a library read the file its command names
         sheet.put("trainer.settings_origin", origin, source)
+    _reference(sheet, carriers, source)
+
+
+def _reference(sheet: SheetBuilder, carriers: list[Site], source: str) -> None:
+    """Preference training with a fixed reference model whose results are not kept. Settings that plan a count
+    of steps do not say how often they go over the data.
+    """
+    fields = [site.detail for site in carriers if "field.precompute_ref_log_probs" in site.detail]
+    if not fields:
+        sheet.not_applicable(
+            "trainer.reference_recomputed", "no settings of a trainer with a reference model"
+        )
+        return
+    last = fields[-1]
+    again = last["field.precompute_ref_log_probs"] is False and last.get("field.sync_ref_model") is not True
+    counted = last.get("field.max_steps")
+    planned = isinstance(counted, int) and counted > 0
+    sheet.put("trainer.reference_recomputed", again and not planned, source)
 
 
 def _checkpointing(sheet: SheetBuilder, observation: Observation, source: str) -> None:

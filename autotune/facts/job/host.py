@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.facts.sheet import SheetBuilder
+from autotune.records.host import ForwardUses
 from autotune.records.observation import Observation
 
 _FEWEST_SAMPLES = 20
@@ -29,12 +30,15 @@ def host_facts(sheet: SheetBuilder, observation: Observation) -> None:
         sheet.put("host.loop_frac", found.loop_frac, source, basis, why=few)
         sheet.put("host.call_frac", found.call_frac, source, basis, why=few)
         sheet.put("host.own_frac", found.own_frac, source, basis, why=few)
+        sheet.put("host.beside_frac", found.beside_frac, source, basis, why=few)
         sheet.put("host.hooks_frac", found.hooks_frac, source, basis, why=few)
         sheet.put("host.hooked_modules", found.hooked_modules, source, basis, why=few)
         for name, value in (
             ("host.loop_function", found.loop_function),
             ("host.call_name", found.call_name),
             ("host.own_function", found.own_function),
+            ("host.beside_function", found.beside_function),
+            ("host.beside_in_hook", found.beside_in_hook),
             ("host.loading_function", found.loading_function),
         ):
             if value is not None:
@@ -73,3 +77,21 @@ def host_facts(sheet: SheetBuilder, observation: Observation) -> None:
         sheet.put(name, share, source, basis + " against the unprofiled step", why=why)
     sheet.put("host.unused_forwards_per_step", uses.unused_calls_per_step, source, basis, why=why)
     sheet.put("host.unused_forward_repeats", uses.repeated, source, basis, why=why)
+    _idle_rows(sheet, observation, uses, source)
+
+
+def _idle_rows(sheet: SheetBuilder, observation: Observation, uses: ForwardUses, source: str) -> None:
+    if uses.idle_rows_frac is None:
+        return
+    basis = f"rows of {uses.idle_rows_classes} values"
+    sheet.put("loss.idle_rows_frac", uses.idle_rows_frac, source, basis)
+    model = observation.ranks[0].model
+    if model is None or not model.hidden_size or model.embedding_parameters is None or not model.vocab_size:
+        return
+    if (uses.idle_rows_classes or 0) < 0.9 * model.vocab_size:
+        return  # hidden states, no logits
+    lookup = 0 if model.embedding_tied else model.embedding_parameters
+    products = model.parameters - lookup
+    head = uses.idle_rows_classes * model.hidden_size if uses.idle_rows_classes else 0
+    if 0 < head <= products:
+        sheet.put("loss.head_work_frac", head / products, "derived", f"{head} of {products} parameters")

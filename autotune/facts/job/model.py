@@ -50,7 +50,9 @@ def model_facts(sheet: SheetBuilder, lead: RankObservation, basis: str) -> None:
     sheet.put("model.dropout_active", model.dropout_active, source)
     sheet.put("model.is_compiled", model.compiled, source)
     sheet.put("model.lora", model.lora, source)
-    sheet.put("model.use_cache", model.use_cache, source)
+    forward = lead.forward
+    passed = None if forward is None else forward.use_cache_argument
+    sheet.put("model.use_cache", model.use_cache if passed is None else passed, source)
     if model.parameters:
         frozen = 1.0 - model.trainable_parameters / model.parameters
         sheet.put("model.frozen_frac", max(0.0, frozen), source, basis)

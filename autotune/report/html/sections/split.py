@@ -71,9 +71,12 @@ def step_slices(facts: Mapping[str, FactValue]) -> list[Slice]:
         ]
     elif loader is not None and optimizer is not None:
         rest = max(0.0, 1.0 - loader - optimizer)
+        own = min(rest, number_of(facts, "stall.beside_frac") or 0.0)
+        own = own if own >= 0.03 else 0.0
         parts = [
-            ("forward and backward", "blue", rest),
+            ("forward and backward", "blue", rest - own),
             ("optimizer", "orange", optimizer),
+            ("the loop's own code", "purple", own),
             ("waiting for data", "pink", loader),
         ]
     else:
