@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from . import frames, growth, loops, models, places, source
@@ -47,9 +47,8 @@ def start() -> None:
     for optimizer in models.optimizers():
         for kind in models.class_of(optimizer).__mro__:
             for member in vars(kind).values():
-                code = getattr(member, "__code__", None)
-                if isinstance(code, CodeType) and frames.is_user(code.co_filename):
-                    _updates.add(code)
+                if type(member) is FunctionType and frames.is_user(member.__code__.co_filename):
+                    _updates.add(member.__code__)
 
 
 def look(leaf: FrameType, weight_ns: int, ends: dict[CodeType, int]) -> None:

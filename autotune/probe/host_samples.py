@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from time import perf_counter_ns, thread_time_ns
 from types import CodeType, FrameType, ModuleType
 from typing import Any
@@ -27,6 +27,7 @@ _MOST_SHARE = 0.01  # of the window that the samples may take; beyond it they be
 _MOST_DEPTH = 120
 _FEWEST = 20  # samples that say something
 _MOSTLY = 0.7
+_OFTEN = 0.2  # of the steps hold what is said to be in every step
 _INNER = 0.8  # an inner function is named instead of the outer one when it has this share of its samples
 # packages whose functions are the training itself, and what only passes calls on
 _TRAINING = {
@@ -53,6 +54,8 @@ _loops: Counter[places.Place] = Counter()  # in a Python loop, by each user func
 _depth: dict[CodeType, int] = {}  # how far out that function was, at most
 _all: Counter[CodeType] = Counter()  # all samples with that function on the stack
 _calls: Counter[_Call] = Counter()
+_call_steps: defaultdict[str, set[int]] = defaultdict(set)  # steps in which a look found it
+_steps: set[int] = set()
 _within: Counter[tuple[_Call, tuple[places.Place, ...]]] = Counter()  # in a loop, what is around
 _own: Counter[places.Place] = Counter()  # at a line itself: in functions without a Python frame
 _loading: Counter[places.Place] = Counter()  # samples inside a loader of this process
@@ -144,8 +147,11 @@ def _take(leaf: FrameType, weight_ns: int) -> None:
     global _taken, _whole_ns
     if frames.is_observer(leaf.f_code.co_filename):
         return
+    from .steps import steps
+
     _taken += 1
     _whole_ns += weight_ns
+    _steps.add(steps.index)
     beside_time.look(leaf, weight_ns, _ends)
     plain = True  # from the innermost frame to here nothing of a training library
     looping = loading = below = False
@@ -170,6 +176,7 @@ def _take(leaf: FrameType, weight_ns: int) -> None:
                 below = not loading  # the loader calls it, and not it the loader
                 if inner is not None and (_is_apart(inner) or _is_metric(inner)):
                     called = (*place, _name(inner))
+                    _call_steps[called[2]].add(steps.index)
             if plain and not loading:
                 chain.append(place)
                 looping = looping or loops.inside(code, frame.f_lineno, _ends.get(code))
@@ -242,7 +249,8 @@ def _found() -> dict[str, Any]:
     found["call_frac"] = 0.0
     names: Counter[str] = Counter()
     for (_, _, name), count in _calls.items():
-        names[name] += count
+        if len(_call_steps[name]) >= _OFTEN * len(_steps):  # and not at the end of an epoch
+            names[name] += count
     if names:
         name, count = names.most_common(1)[0]
         found["call_frac"], found["call_name"] = round(count / _whole_ns, 4), name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 _FEWEST_CLASSES = 1024
@@ -15,9 +16,9 @@ _classes = 0
 def look(gradient: Any) -> None:
     """The gradient of an output of the model."""
     global _classes
-    if gradient.dim() != 3 or gradient.shape[-1] < _FEWEST_CLASSES or len(_shares) >= _MOST:
-        return
-    if type(gradient).__name__ == "DTensor" or gradient.is_sparse or gradient.device.type == "meta":
+    if type(gradient) is not sys.modules["torch"].Tensor or len(_shares) >= _MOST:
+        return  # a kind of its own may compute whatever it likes
+    if gradient.dim() != 3 or gradient.shape[-1] < _FEWEST_CLASSES or gradient.is_sparse:
         return
     rows, positions, _classes = (int(size) for size in gradient.shape)
     some = gradient.detach()[:: max(1, rows // _ROWS), :: max(1, positions // _POSITIONS)]
