@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from autotune.data import probe_dir
 from autotune.errors import FilesError
+from autotune.observe.command import read_command
 from autotune.store import write_text
 
 if TYPE_CHECKING:
@@ -33,6 +35,12 @@ _OFFLINE = {
     "CLEARML_OFFLINE_MODE": "1",
     "COMET_START_ONLINE": "0",
 }
+
+_TEMPORARY = ("TMPDIR", "TEMP", "TMP")
+# What programs share there by a fixed name, and what was made by `tempfile`.
+_SHARED = re.compile(
+    r"^\.|^(ray|torch|triton|cuda|nvidia|deepspeed|systemd|snap|pymp-)|cache|^tmp[a-z0-9_]{8}$"
+)
 
 
 def lay_out(spec: LaunchSpec) -> Path:
@@ -95,13 +103,34 @@ def settings(spec: LaunchSpec) -> dict[str, object]:
 
 
 def protected_roots(spec: LaunchSpec) -> list[str]:
-    """The folders of the user's: the working folder, what its links lead to, the project, and those named."""
-    found = [spec.cwd, *spec.user_roots, *spec.protected_roots]
+    """What is the user's: the working folder, what its links lead to, the script's folder, the project, those
+    named, and whatever lies in the folders for temporary files already."""
+    found = [spec.cwd, *spec.user_roots, *spec.protected_roots, *_scripts_folder(spec), *_in_temporary(spec)]
     try:
         found += [entry.resolve() for entry in spec.cwd.iterdir() if entry.is_symlink()]
     except OSError:
         pass
     return list(dict.fromkeys(str(path) for path in found))
+
+
+def _scripts_folder(spec: LaunchSpec) -> list[Path]:
+    """Where the script lies, which need not be the working folder."""
+    script = read_command(spec.command, spec.cwd).script if spec.command else None
+    return [Path(script).resolve().parent] if script else []
+
+
+def _in_temporary(spec: LaunchSpec) -> list[Path]:
+    """A job may make temporary files; those that are there before it starts are somebody's."""
+    env = {**os.environ, **spec.env}
+    named = [value for name in _TEMPORARY if (value := env.get(name)) and value.startswith("/")]
+    found: list[Path] = []
+    for folder in dict.fromkeys([*named, "/tmp", "/var/tmp"]):
+        try:
+            with os.scandir(folder) as entries:
+                found += [Path(entry.path) for entry in entries if not _SHARED.search(entry.name)]
+        except OSError:
+            continue
+    return found
 
 
 def job_environment(

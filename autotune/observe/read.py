@@ -6,6 +6,7 @@ Reads what is there: a killed rank counts up to its last whole line.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from autotune.observe.rank_events import RankEvents
 from autotune.records.observation import DeviceSample, GuardRecord, LaunchMode, Observation, RankObservation
 from autotune.records.sites import Site
 
+_SHOWN_PLACES = 3
 _RANK_FOLDER = re.compile(r"^rank-(\d{5})(?:\.(\d+))?$")
 
 
@@ -57,7 +59,12 @@ def read_observation(
         epochs_planned=first.epochs_planned if first else None,
         max_steps_planned=first.max_steps_planned if first else None,
         log_tail=list(log_tail),
-        notes=[*notes, *more_notes, *_unique(note for events in parsed for note in events.notes)],
+        notes=[
+            *notes,
+            *more_notes,
+            *_unique(note for events in parsed for note in events.notes),
+            *_kept_from_change(guards, str(cwd)),
+        ],
         stop_reason=stop_reason,
     )
 
@@ -89,6 +96,19 @@ def _ranks(raw: Path) -> tuple[list[RankEvents], list[str]]:
     ]
     chosen = [max(claims, key=lambda events: len(events.steps)) for _, claims in sorted(candidates.items())]
     return chosen, notes
+
+
+def _kept_from_change(guards: Sequence[GuardRecord], cwd: str) -> list[str]:
+    """One sentence on what the job wrote and removed, and where; the record holds each call."""
+    words = []
+    for action, one, many in (("redirected", "write", "writes"), ("suppressed", "removal", "removals")):
+        targets = [g.target for g in guards if g.action == action and g.target.startswith("/")]
+        if not targets:
+            continue
+        places = list(dict.fromkeys(os.path.relpath(t, cwd) if t.startswith(cwd) else t for t in targets))
+        shown = ", ".join(places[:_SHOWN_PLACES]) + (", ..." if len(places) > _SHOWN_PLACES else "")
+        words.append(f"{len(targets)} {one if len(targets) == 1 else many} ({shown})")
+    return [f"your files were kept from change by this run: {'; '.join(words)}"] if words else []
 
 
 def _process_guards(raw: Path) -> list[GuardRecord]:

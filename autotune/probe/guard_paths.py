@@ -126,16 +126,18 @@ class Overlay:
             rules[real_realpath(posixpath.join(real.getcwd(), os.path.expanduser(path)))] = GRANTED
         rules[real_realpath(folder)] = FREE
         rules[self.sandbox] = FREE
-        # The most specific folder decides.
-        self._rules = sorted(rules.items(), key=lambda item: -len(item[0]))
+        self._rules = rules
         self._policy = functools.lru_cache(maxsize=4096)(self._policy_of)
         self._real_folder = functools.lru_cache(maxsize=4096)(real_realpath)
 
     def _policy_of(self, path: str) -> str:
-        for prefix, policy in self._rules:
-            if path == prefix or path.startswith(prefix + "/"):
-                return policy
-        return KEPT
+        """The most specific folder decides."""
+        while path not in self._rules:
+            above = posixpath.dirname(path)
+            if above == path:
+                return KEPT
+            path = above
+        return self._rules[path]
 
     def policy(self, path: str) -> str:
         """free | kept | granted, for a real absolute path."""

@@ -88,6 +88,39 @@ def test_plain_loop(plain_project: Path, tmp_path: Path, workers: tuple[str, ...
     assert (save.call, Path(save.file or "").name) == ("torch.save", "saves_plain.py")
 
 
+@pytest.mark.parametrize("temporary", ["TMPDIR", ""])
+def test_what_lies_in_a_folder_for_temporary_files_already_is_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: str
+) -> None:
+    """Jobs often live on node-local scratch; the command may be given from somewhere else."""
+    scratch = tmp_path / "scratch"
+    (scratch / "project" / "checkpoint-1").mkdir(parents=True)
+    (scratch / "results").mkdir()
+    (scratch / "project" / "checkpoint-1" / "model.bin").write_bytes(b"precious")
+    (scratch / "project" / "job.py").write_text(
+        "import pathlib, shutil, tempfile\n"
+        "here = pathlib.Path(__file__).parent\n"
+        "shutil.rmtree(here / 'checkpoint-1')\n"
+        "(here / 'checkpoint-2').mkdir()\n"
+        "(here.parent / 'results' / 'log.txt').write_text('ours')\n"
+        "kept = tempfile.mkdtemp()\n"
+        "print('made', kept, (here / 'checkpoint-2').is_dir(), (here / 'checkpoint-1').exists())\n"
+    )
+    (tmp_path / "elsewhere").mkdir()
+    if temporary:
+        monkeypatch.setenv(temporary, str(scratch))
+    before = tree(scratch)
+    command = (PYTHON, str(scratch / "project" / "job.py"))
+    spec = LaunchSpec(command=command, cwd=tmp_path / "elsewhere", folder=tmp_path / "launch", echo="none")
+    observation = launch(spec)
+    log = (tmp_path / "launch" / "train.log").read_text()
+    made = Path(log.split()[1])
+    assert log.split()[2:] == ["True", "False"] and made.is_dir(), log  # new temporary files are the job's
+    made.rmdir()
+    assert tree(scratch) == before
+    assert any("1 removal" in note and "checkpoint-1" in note for note in observation.notes)
+
+
 def test_trainer_with_hub_pushes(tmp_path: Path) -> None:
     project = tmp_path / "project"
     start(project, "saves_trainer.py", [PYTHON, "saves_trainer.py", "4"])
