@@ -41,7 +41,7 @@ def check_seeds(arms: list[ParityEvidence]) -> ParityCheck:
         return _undecided(
             "seed", f"the launches had different seeds {sorted(s for s in seeds if s is not None)}"
         )
-    return _passed("seed", f"{arms[0].seed} in every launch")
+    return _passed("seed", f"{arms[0].seed}, set before the job's own code in every launch")
 
 
 def check_weights(arms: list[ParityEvidence]) -> ParityCheck:
