@@ -94,6 +94,7 @@ def settings(spec: LaunchSpec) -> dict[str, object]:
         "memory_probe": list(spec.memory_probe),
         "protect": spec.guarded,
         "protected_roots": protected_roots(spec),
+        "kept_in_temporary": _in_temporary(spec),
         "allow_write": [str(p) for p in spec.allow_write],
         "fingerprint_files": [str(p) for p in spec.fingerprint_files],
         "user_roots": [str(p) for p in spec.user_roots],
@@ -103,9 +104,9 @@ def settings(spec: LaunchSpec) -> dict[str, object]:
 
 
 def protected_roots(spec: LaunchSpec) -> list[str]:
-    """What is the user's: the working folder, what its links lead to, the script's folder, the project, those
-    named, and whatever lies in the folders for temporary files already."""
-    found = [spec.cwd, *spec.user_roots, *spec.protected_roots, *_scripts_folder(spec), *_in_temporary(spec)]
+    """The folders of the user's: the working folder, what its links lead to, the script's, the project, and
+    those named."""
+    found = [spec.cwd, *spec.user_roots, *spec.protected_roots, *_scripts_folder(spec)]
     try:
         found += [entry.resolve() for entry in spec.cwd.iterdir() if entry.is_symlink()]
     except OSError:
@@ -119,15 +120,15 @@ def _scripts_folder(spec: LaunchSpec) -> list[Path]:
     return [Path(script).resolve().parent] if script else []
 
 
-def _in_temporary(spec: LaunchSpec) -> list[Path]:
+def _in_temporary(spec: LaunchSpec) -> list[str]:
     """A job may make temporary files; those that are there before it starts are somebody's."""
     env = {**os.environ, **spec.env}
     named = [value for name in _TEMPORARY if (value := env.get(name)) and value.startswith("/")]
-    found: list[Path] = []
-    for folder in dict.fromkeys([*named, "/tmp", "/var/tmp"]):
+    found: list[str] = []
+    for folder in dict.fromkeys(os.path.realpath(name) for name in [*named, "/tmp", "/var/tmp"]):
         try:
             with os.scandir(folder) as entries:
-                found += [Path(entry.path) for entry in entries if not _SHARED.search(entry.name)]
+                found += [entry.path for entry in entries if not _SHARED.search(entry.name)]
         except OSError:
             continue
     return found

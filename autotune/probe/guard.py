@@ -31,6 +31,7 @@ def install(settings: Any, emit: Callable[..., None]) -> None:
         overlay = Overlay(
             settings.folder, settings.sandbox, tuple(settings.protected_roots), tuple(settings.allow_write)
         )
+        overlay.keep(settings.kept_in_temporary)
         report = Reporter(emit)
         files = Files(overlay, report, core.sink.fault)
         guard_audit.install(overlay, report)

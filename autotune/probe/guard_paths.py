@@ -139,6 +139,11 @@ class Overlay:
             path = above
         return self._rules[path]
 
+    def keep(self, paths: tuple[str, ...]) -> None:
+        """Real paths that are kept where nothing else was said of them; there can be many."""
+        for path in paths:
+            self._rules.setdefault(path, KEPT)
+
     def policy(self, path: str) -> str:
         """free | kept | granted, for a real absolute path."""
         return self._policy(path)

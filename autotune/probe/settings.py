@@ -32,6 +32,7 @@ class Settings:
     memory_probe: tuple[int, ...] = ()  # per step: blocks at the front that run without checkpointing
     protect: bool = True
     protected_roots: tuple[str, ...] = ()
+    kept_in_temporary: tuple[str, ...] = ()  # real paths that were there before the launch
     allow_write: tuple[str, ...] = ()
     sandbox: str = ""
     fingerprint_files: tuple[str, ...] = ()
