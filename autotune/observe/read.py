@@ -105,7 +105,9 @@ def _kept_from_change(guards: Sequence[GuardRecord], cwd: str) -> list[str]:
         targets = [g.target for g in guards if g.action == action and g.target.startswith("/")]
         if not targets:
             continue
-        places = list(dict.fromkeys(os.path.relpath(t, cwd) if t.startswith(cwd) else t for t in targets))
+        places = list(
+            dict.fromkeys(os.path.relpath(t, cwd) if t.startswith(cwd + os.sep) else t for t in targets)
+        )
         shown = ", ".join(places[:_SHOWN_PLACES]) + (", ..." if len(places) > _SHOWN_PLACES else "")
         words.append(f"{len(targets)} {one if len(targets) == 1 else many} ({shown})")
     return [f"your files were kept from change by this run: {'; '.join(words)}"] if words else []

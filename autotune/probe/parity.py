@@ -254,7 +254,7 @@ class Parity:
                 named.append((self.names.get(id(parameter), f"parameter{len(named)}"), parameter))
         if self.full is not None:
             self.full.gradients(named)
-        last = self.full is not None and self.step + 1 == self.settings.steps
+        only = self.full is not None and self.settings.steps == 1
         wanted = BUCKETS if self.step < SKETCHED_STEPS else 0
         if not wanted and self.norm is not None:
             return
@@ -264,7 +264,7 @@ class Parity:
             self.squares = (self.squares or 0.0) + sum(values[0] ** 2 for values in found.values())
         if wanted:
             self.sketch.update(found)
-        if last:  # nothing follows that update: without gradients the optimizer makes no states for it
+        if only:  # nothing follows that update: without gradients the optimizer makes no states for it
             for _, parameter in named:
                 parameter.grad = None
 

@@ -43,8 +43,8 @@ is timed again without autotune: reference, sick job and patched copy take turns
 share of the planted slowdown that is gone, of the fastest start of each, and in brackets the
 smallest and largest value over the turns. Above 100 % the patched job is faster than the reference,
 or the turns differ by more than the fault costs: where a fault costs little, noise makes the range
-wide. A job that was left as it was, and whose fault cost less than 2 % when it was timed again, is not
-counted: there was nothing to recover.
+wide. A job that was left as it was, and whose fault cost less than 2 % when it was timed again, is named
+below, and counts as not recovered all the same.
 """
 
 HOW_REVIEWED = """\
@@ -158,7 +158,7 @@ def _fixes(title: str, document: dict[str, Any], cases: list[Case]) -> str:
         f"* at least {100 * ENOUGH:.0f} % recovered on {single} of {sums['single']} single faults, on "
         f"{sums['recovered'] - single} of {sums['faults'] - sums['single']} pairs and triples",
         f"* a change kept on {sums['kept']}; kept changes that broke training: {len(sums['broken'])}",
-        f"* not counted, for the fault cost nothing here: {', '.join(sums['cost_nothing']) or 'none'}\n",
+        f"* not recovered, and the fault cost nothing here: {', '.join(sums['cost_nothing']) or 'none'}\n",
         "| job | expected fix | slowdown | kept | planned | found | recovered | training |",
         "|---|---|---|---|---|---|---|---|",
     ]

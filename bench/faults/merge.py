@@ -33,7 +33,8 @@ def merge(args: argparse.Namespace) -> Path:
     command, machine = (
         "; ".join(dict.fromkeys(heading[name] for heading, _ in read)) for name in ("command", "machine")
     )
-    scores.write(path, answers, command, machine)
+    pieces = f", in {len(read)} pieces put together (bench/faults/CHANGES.md)"
+    scores.write(path, answers, command + (pieces if len(read) > 1 else ""), machine)
     return Path(path)
 
 

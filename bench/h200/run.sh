@@ -31,7 +31,8 @@ setup() {
     for more in .kit/more/*.whl; do [ -e "$more" ] && cp "$more" "$STATE/tool-wheels/"; done  # what the kit lacks: tomlkit
     "$TOOL/bin/pip" install -q --no-index --no-deps "$STATE"/tool-wheels/*.whl
   fi
-  [ -d "$STATE/code" ] || { mkdir -p "$STATE/code"; cp -r . "$STATE/code/"; rm -rf "$STATE/code/.kit"; }
+  mkdir -p "$STATE/code"  # the background loop runs from a copy: the tree it was started from may go with the call
+  [ . -ef "$STATE/code" ] || { cp -r . "$STATE/code/"; rm -rf "$STATE/code/.kit"; }
   mkdir -p "$STATE/data"
   [ -e examples/founding_case/data/chat.npz ] && cp examples/founding_case/data/chat.npz "$STATE/data/" || true
   ls "$STATE" "$STATE"/wheelhouse 2>/dev/null || true

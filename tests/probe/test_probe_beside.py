@@ -34,7 +34,7 @@ def test_a_loop_that_does_much_besides_training(tmp_path: Path) -> None:
     assert 0.3 < facts["model.needless_backward_frac"] < 0.9
     assert facts["stall.values_read_per_step"] == 10.0  # two of each of five trained parameters
     assert facts["stall.beside_frac"] > 0.1
-    assert facts["stall.log_frac"] > 0.001  # prints are cheap, how cheap depends on the machine
+    assert facts["stall.log_frac"] > 0.01
     assert facts["debug.anomaly_detection"] is True
     # 92 positions go through the softmax, of 4 rows of 24; 24 of them have a label
     assert facts["loss.unsupervised_frac"] == pytest.approx(1 - 24 / 92)

@@ -65,7 +65,7 @@ for batch in DataLoader(data, batch_size=ROWS, collate_fn=collate):
     if "statistics" in args.faults:
         text = [f"{p.detach().std().item()} {p.detach().histc(64).tolist()}" for p in trained]
     if "prints" in args.faults:
-        for _ in range(200):
+        for _ in range(600):
             print("x" * 200, flush=True)
     optimizer.step()
     optimizer.zero_grad()
