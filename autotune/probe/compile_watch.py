@@ -6,6 +6,7 @@ import re
 import sys
 from typing import Any
 
+from . import frames, places
 from .core import core
 from .redaction import clean
 from .wrapping import observe
@@ -20,6 +21,8 @@ _reasons: dict[tuple[str, str, str], dict[str, Any]] = {}  # (kind, function, re
 _told: dict[str, int] = {}  # graph breaks counted by reason
 _PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\S+?),? ')
 _taken: set[str] = set()  # compile ids whose reason is counted
+_MOST_PIECES = 20
+_pointed: set[tuple[str, int]] = set()  # lines of the user's that were told as places of a break
 
 
 def install_triton(module: Any) -> None:
@@ -90,19 +93,73 @@ def reasons() -> None:
         if getattr(metrics, "is_forward", True) is False:
             continue
         _taken.add(number)
+        if frames.is_observer(str(metrics.co_filename)):
+            continue
         text = getattr(metrics, "recompile_reason", None) or "this torch does not keep the reason"
         place = (str(metrics.co_name), str(metrics.co_filename), int(metrics.co_firstlineno or 0))
         changed.append(_reason("recompile", place, text, 1))
+    stacks = _break_stacks(utils)
     for text, count in _breaks(utils).items():
-        found = _PLACE.search(str(text))
-        place = (found[3], found[1], int(found[2])) if found else ("", "", 0)
         new = int(count) - _told.get(str(text), 0)
         if new:
             _told[str(text)] = int(count)
-            changed.append(_reason("graph-break", place, text, new))
+            broken = stacks.get(_short(text), [])
+            place = _place_of_break(str(text), broken)
+            if frames.is_observer(place[1]):
+                continue
+            record = _reason("graph-break", place, text, new)
+            if record:
+                record["pieces"] = _pieces(broken)
+            changed.append(record)
+            _point(broken)
     for record in changed:
         if record:
             core.emit("compile_reason", record)
+
+
+def _break_stacks(utils: Any) -> dict[str, list[list[Any]]]:
+    """The stacks at which graphs broke, from the compiled function inwards, by reason."""
+    found: dict[str, list[list[Any]]] = {}
+    for entry in getattr(utils, "graph_break_reasons", ()):
+        stack = list(getattr(entry, "user_stack", None) or ())
+        if stack:
+            found.setdefault(_short(getattr(entry, "reason", "")), []).append(stack)
+    return found
+
+
+def _place_of_break(text: str, stacks: list[list[Any]]) -> tuple[str, str, int]:
+    found = _PLACE.search(text)
+    if found:
+        return found[3], found[1], int(found[2])
+    if stacks:
+        frame = next(
+            (f for f in reversed(stacks[0]) if not frames.is_observer(str(f.filename))), stacks[0][-1]
+        )
+        return str(frame.name), str(frame.filename), int(frame.lineno or 0)
+    return "", "", 0
+
+
+def _pieces(stacks: list[list[Any]]) -> list[str]:
+    """Functions that were called inside the compiled one and run by themselves since the break."""
+    names = (
+        f"{frame.filename}:{frame.name}"
+        for stack in stacks
+        for frame in stack[1:]
+        if not frames.is_observer(str(frame.filename))
+    )
+    return list(dict.fromkeys(names))[:_MOST_PIECES]
+
+
+def _point(stacks: list[list[Any]]) -> None:
+    """Tell the user's innermost line of each break as a site; it is shown, never edited."""
+    for stack in stacks:
+        own = next((frame for frame in reversed(stack) if frames.is_user(str(frame.filename))), None)
+        if own is None:
+            continue
+        place = (frames.absolute(str(own.filename)), int(own.lineno or 0))
+        if place not in _pointed and len(_pointed) < _MOST_PIECES:
+            _pointed.add(place)
+            places.tell_line("graph_break", *place, str(own.name), "torch.compile", len(stacks))
 
 
 def _breaks(utils: Any) -> dict[Any, int]:

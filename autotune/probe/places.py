@@ -18,7 +18,11 @@ def of(frame: FrameType | None) -> Place | None:
 
 def tell(kind: str, place: Place, callee: str, calls: int) -> None:
     code, line = place
-    path = frames.absolute(code.co_filename)
+    tell_line(kind, frames.absolute(code.co_filename), line, code.co_name, callee, calls)
+
+
+def tell_line(kind: str, path: str, line: int, function: str, callee: str, calls: int) -> None:
+    """The same of a line whose code is known by name only."""
     core.emit(
         "site",
         {
@@ -29,7 +33,7 @@ def tell(kind: str, place: Place, callee: str, calls: int) -> None:
             "file_sha256": sites.digest(path),
             "span": None,
             "line": line,
-            "function": code.co_name,
+            "function": function,
             "calls": calls,
             "editable": False,
         },

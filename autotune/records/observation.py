@@ -320,6 +320,8 @@ class CompileReason(Record):
     line: int
     reason: str
     count: int
+    pieces: list[str] = Field(default_factory=list)
+    """Of a graph break: `file:function` of what was called inside the compiled function at the break."""
 
 
 class GuardRecord(Record):

@@ -46,6 +46,7 @@ SiteKind = Literal[
     "double_precision",  # a switch to fp64, or a call of the model with arguments in fp64
     "growing_work",  # a line of the user's that takes longer from step to step
     "kept_values",  # a name of the user's that holds more in every step
+    "graph_break",  # a line of the user's in compiled code at which the graph breaks
     "foreign_forward",  # a call of a module that gets gradients and is in no optimizer
 ]
 

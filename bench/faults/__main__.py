@@ -21,9 +21,14 @@ import argparse
 import fnmatch
 import json
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.faults.cases import Case, load_cases
+
+if TYPE_CHECKING:
+    from bench.faults.analyse import Answer
 
 
 def options() -> argparse.Namespace:
@@ -100,18 +105,20 @@ def main() -> None:
         fix_all(cases, args)
         return
     from bench.faults import report, scores
-    from bench.faults.analyse import analyse
+    from bench.faults.turns import in_turn
 
-    answers = []
-    for number, case in enumerate(cases, 1):
-        answers.append(analyse(case, args.work.resolve() / case.id, args.steps, args.python))
-        said = answers[-1]
+    answers: list[Answer] = []
+    path = args.results or (scores.SCORES / f"{args.save}.json" if args.save else None)
+    commit, started_s = scores.commit(), time.monotonic()
+    for said in in_turn(cases, args.work.resolve(), args.steps, args.python):
+        answers.append(said)
         named = said.findings[0].rule if said.findings else said.failure[:80] or "nothing"
-        print(f"{number}/{len(cases)} {case.id}: {named} ({said.seconds:.0f} s)", file=sys.stderr, flush=True)
-        if args.results or args.save:
-            path = args.results or scores.SCORES / f"{args.save}.json"
-            scores.write(path, answers, scores.command_line(), scores.machine(args.gpu))
-    marks, totals = scores.judge(cases, answers, scores.load_causes())
+        at = f"{len(answers)}/{len(cases)}"
+        print(f"{at} {said.case}: {named} ({said.seconds:.0f} s)", file=sys.stderr, flush=True)
+        if path is not None:
+            heading = scores.heading(args.gpu, commit, time.monotonic() - started_s)
+            scores.write(path, answers, heading)
+    marks, totals = scores.judge(cases, answers, scores.load_causes(), time.monotonic() - started_s)
     if args.json:
         print(
             json.dumps(

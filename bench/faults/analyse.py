@@ -1,10 +1,11 @@
-"""One job of the bench under `autotune analyze`, and what it said."""
+"""Jobs of the bench under `autotune analyze`, and what it said of each."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -85,32 +86,105 @@ def installed(names: tuple[str, ...], python: str) -> list[str]:
     ).stdout.split()
 
 
-def analyse(case: Case, work: Path, steps: int, python: str = sys.executable) -> Answer:
-    """Run `autotune analyze --json` on a job laid out under `work`."""
-    visible = installed(case.absent, python)
-    if visible:
-        return Answer(case.id, 0.0, -1, failure=f"needs an environment without {', '.join(visible)}")
-    job, env = prepare(case, work)
-    line = [sys.executable, "-m", "autotune", "analyze", "--json", "--quiet", "--steps", str(steps)]
-    line += ["--runs-dir", str(work / "runs"), "--", *command(case, python)]
-    started = time.monotonic()
+class Analysis:
+    """`autotune analyze --json` at work on a job laid out under `work`."""
+
+    def __init__(self, case: Case, work: Path, steps: int, python: str = sys.executable) -> None:
+        self.case, self.work = case, work
+        job, env = prepare(case, work)
+        line = [sys.executable, "-m", "autotune", "analyze", "--json", "--quiet", "--steps", str(steps)]
+        line += ["--runs-dir", str(work / "runs"), "--", *command(case, python)]
+        self.held_s = 0.0
+        self._held_at_s: float | None = None
+        self._held: list[int] = []
+        self.started_s = time.monotonic()
+        with open(work / "stdout", "wb") as out, open(work / "stderr", "wb") as err:
+            self.process = subprocess.Popen(line, cwd=job, env=env, stdout=out, stderr=err)
+
+    def steps_began(self) -> bool:
+        """A rank of the job is at its first step."""
+        return self._seen("raw/rank-*")
+
+    def ran_s(self) -> float:
+        """How long it has run, without the time it was held."""
+        held_now_s = time.monotonic() - self._held_at_s if self._held_at_s is not None else 0.0
+        return time.monotonic() - self.started_s - self.held_s - held_now_s
+
+    def job_is_over(self) -> bool:
+        """The job's processes are gone: what is left is reading what was seen."""
+        return self.process.poll() is not None or self._seen("observation.json") or self._left_s() <= 0
+
+    def _seen(self, glob: str) -> bool:
+        return any((self.work / "runs").glob(f"at-*/launches/observe/{glob}"))
+
+    def hold(self) -> None:
+        """Stop every process of it for a while."""
+        if self._held_at_s is None:
+            self._held_at_s = time.monotonic()
+            while found := [pid for pid in tree(self.process.pid) if pid not in self._held]:
+                for pid in found:
+                    _send(pid, signal.SIGSTOP)
+                self._held += found
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        if self._held_at_s is not None:
+            self.held_s += time.monotonic() - self._held_at_s
+            for pid in reversed(self._held):
+                _send(pid, signal.SIGCONT)
+            self._held_at_s, self._held = None, []
+
+    def answer(self) -> Answer:
+        """Wait for the end, and what was said."""
+        try:
+            code = self.process.wait(timeout=max(0.0, self._left_s()))
+        except subprocess.TimeoutExpired:
+            self.give_up()
+            return Answer(self.case.id, float(LIMIT_S), -1, failure=f"no answer within {LIMIT_S} s")
+        seconds = round(self.ran_s(), 1)
+        runs = sorted((self.work / "runs").glob("at-*"))
+        run = str(runs[-1]) if runs else ""
+        stdout, stderr = ((self.work / name).read_text(errors="replace") for name in ("stdout", "stderr"))
+        try:
+            document = json.loads(stdout)
+            findings = tuple(_said(finding) for finding in document["findings"])
+        except (ValueError, KeyError):
+            failure = (stderr or stdout).strip()[-600:]
+            return Answer(self.case.id, seconds, code, run, failure=failure or "no diagnosis")
+        failure = stderr.strip()[-600:] if code else ""
+        lines = evidence_lines(self.case)
+        return Answer(self.case.id, seconds, code, run, document["verdict"], findings, failure, lines)
+
+    def _left_s(self) -> float:
+        return LIMIT_S - self.ran_s()
+
+    def give_up(self) -> None:
+        """End it and its job."""
+        self.go_on()
+        self.process.terminate()  # autotune ends its job before it leaves
+        self.process.wait()
+
+
+def tree(root: int) -> list[int]:
+    """A process and all below it."""
+    above: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            above.setdefault(parent, []).append(int(entry.name))
+        except (OSError, ValueError, IndexError):
+            continue
+    found = [root]
+    for pid in found:
+        found += above.get(pid, [])
+    return found
+
+
+def _send(pid: int, number: int) -> None:
     try:
-        done = subprocess.run(line, cwd=job, env=env, capture_output=True, text=True, timeout=LIMIT_S)
-    except subprocess.TimeoutExpired:
-        return Answer(case.id, float(LIMIT_S), -1, failure=f"no answer within {LIMIT_S} s")
-    seconds = round(time.monotonic() - started, 1)
-    runs = sorted((work / "runs").glob("at-*"))
-    run = str(runs[-1]) if runs else ""
-    try:
-        document = json.loads(done.stdout)
-        findings = tuple(_said(finding) for finding in document["findings"])
-    except (ValueError, KeyError):
-        failure = (done.stderr or done.stdout).strip()[-600:]
-        return Answer(case.id, seconds, done.returncode, run, failure=failure or "no diagnosis")
-    failure = done.stderr.strip()[-600:] if done.returncode else ""
-    return Answer(
-        case.id, seconds, done.returncode, run, document["verdict"], findings, failure, evidence_lines(case)
-    )
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
 
 
 def _said(finding: dict[str, object]) -> Said:

@@ -30,11 +30,13 @@ def merge(args: argparse.Namespace) -> Path:
     read = [scores.read(piece) for piece in args.merge]
     answers = newest_answers([answers for _, answers in read])
     answers.sort(key=lambda answer: order.index(answer.case) if answer.case in order else len(order))
-    command, machine = (
-        "; ".join(dict.fromkeys(heading[name] for heading, _ in read)) for name in ("command", "machine")
-    )
-    pieces = f", in {len(read)} pieces put together (bench/faults/CHANGES.md)"
-    scores.write(path, answers, command + (pieces if len(read) > 1 else ""), machine)
+    together = {
+        name: "; ".join(dict.fromkeys(heading[name] for heading, _ in read if heading.get(name)))
+        for name in ("when", "machine", "command", "commit")
+    }
+    if len(read) > 1:
+        together["command"] += f", in {len(read)} pieces put together (bench/faults/CHANGES.md)"
+    scores.write(path, answers, together)
     return Path(path)
 
 

@@ -9,8 +9,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -64,27 +66,58 @@ def _gpu() -> str:
     return names[0].strip() or "GPU of unknown name"
 
 
-def write(path: Path, answers: list[Answer], command: str, where: str) -> None:
+def commit() -> str:
+    """The commit of the code that runs, and whether files of it were changed since; scores do not count."""
+    git = ["git", "-C", str(HERE)]
+    try:
+        name = subprocess.run(
+            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+        )
+        line = [
+            *git,
+            "status",
+            "--porcelain",
+            "--untracked-files=no",
+            "--",
+            ":/",
+            ":(exclude,top)bench/faults/scores",
+        ]
+        changed = subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return name.stdout.strip() + (" with changes" if changed else "")
+
+
+def heading(gpu: bool, at_commit: str, wall_s: float) -> dict[str, Any]:
+    """What is said of a run of this process: when, where, how, on which code and how long."""
+    return {
+        "when": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "machine": machine(gpu),
+        "command": command_line(),
+        "commit": at_commit,
+        "wall_s": round(wall_s, 1),
+    }
+
+
+def write(path: Path, answers: list[Answer], heading: dict[str, Any]) -> None:
     """Keep the answers; run folders are left out, for they do not outlive the machine."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    document = {
-        "when": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "machine": where,
-        "command": command,
-        "answers": [{**answer.to_json(), "run": ""} for answer in answers],
-    }
+    document = {**heading, "answers": [{**answer.to_json(), "run": ""} for answer in answers]}
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
-def read(path: Path) -> tuple[dict[str, str], list[Answer]]:
+def read(path: Path) -> tuple[dict[str, Any], list[Answer]]:
     """The heading of a score, and its answers."""
     document = json.loads(path.read_text())
     answers = [Answer.from_json(data) for data in document.pop("answers")]
     return document, answers
 
 
-def judge(cases: list[Case], answers: list[Answer], causes: Causes) -> tuple[list[Mark], Totals]:
-    """Judge answers again; answers of jobs that no longer exist are left out."""
+def judge(
+    cases: list[Case], answers: list[Answer], causes: Causes, wall_s: float | None = None
+) -> tuple[list[Mark], Totals]:
+    """Judge answers again; answers of jobs that no longer exist are left out. `wall_s`: of the whole run."""
     by_id = {case.id: case for case in cases}
     marks = [mark(by_id[answer.case], answer, causes) for answer in answers if answer.case in by_id]
-    return marks, total(marks)
+    totals = total(marks)
+    return marks, totals if wall_s is None else replace(totals, seconds=round(wall_s, 1))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,13 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench.faults import report, scores  # noqa: E402
-from bench.faults.analyse import Answer, Said, evidence_lines, installed  # noqa: E402
+from bench.faults.analyse import Analysis, Answer, Said, evidence_lines, installed  # noqa: E402
 from bench.faults.cases import Case, Edit, edited_sources, load_cases  # noqa: E402
 from bench.faults.fix import Turn, load_rows, summary, totals, write_rows  # noqa: E402
 from bench.faults.measure import MEASURED  # noqa: E402
 from bench.faults.merge import newest_answers, newest_rows  # noqa: E402
 from bench.faults.score import mark, total  # noqa: E402
+from bench.faults.turns import let_train, pairs  # noqa: E402
 
 CASES = load_cases()
 SICK = [case for case in CASES if not case.healthy]
@@ -189,6 +192,50 @@ def test_pieces_of_a_run_are_put_together_without_losing_a_result(tmp_path):
     assert json.loads((tmp_path / "all.json").read_text())["machine"] == "2 cores, B; 2 cores, A"
     answers = newest_answers([[answer(ONE, said("attention/a"))], [answer(ONE, failure="it crashed")]])
     assert [(a.case, a.failure) for a in answers] == [("one", "")]
+
+
+def test_jobs_of_one_process_start_in_pairs():
+    kinds = {"a": 1, "b": 1, "c": 1, "d": 2, "e": 2, "f": 1, "g": 1, "h": 1}
+    cases = [Case(name, "dense", name, processes=count) for name, count in kinds.items()]
+    together = [[case.id for case in pair] for pair in pairs(cases)]
+    assert together == [["a", "b"], ["c"], ["d"], ["e"], ["f", "g"], ["h"]]
+
+
+def analysis(tmp_path, name, loads_s):
+    """A process in the place of autotune, with a child in a session of its own in the place of the job."""
+    made = object.__new__(Analysis)
+    made.case, made.work, made.held_s = Case(name, "dense", name), tmp_path / name, 0.0
+    made._held_at_s, made._held, made.started_s = None, [], time.monotonic()
+    (made.work / "runs" / "at-1" / "launches" / "observe" / "raw").mkdir(parents=True)
+    job = f"[sys.executable, '-c', {JOB!r}, '{loads_s}']"
+    start = f"import subprocess, sys; subprocess.run({job}, start_new_session=True)"
+    made.process = subprocess.Popen([sys.executable, "-c", start], cwd=made.work)
+    return made
+
+
+JOB = """
+import pathlib, sys, time
+here = pathlib.Path("runs/at-1/launches/observe/raw")
+pathlib.Path("loaded").write_text(str(time.monotonic()))
+time.sleep(float(sys.argv[1]))
+pathlib.Path("trains").write_text(str(time.monotonic()))
+(here / "rank-00000").mkdir()
+time.sleep(0.6)
+pathlib.Path("over").write_text(str(time.monotonic()))
+"""
+
+
+def test_a_job_that_is_loaded_waits_until_the_one_before_is_over(tmp_path):
+    first, second = analysis(tmp_path, "first", 0.3), analysis(tmp_path, "second", 0.6)
+    let_train([first, second])
+    when = {
+        (name, what): float((tmp_path / name / what).read_text())
+        for name in ("first", "second")
+        for what in ("loaded", "trains", "over")
+    }
+    assert when["second", "loaded"] < when["first", "over"] < when["second", "trains"]
+    assert second.held_s > 0.3 and first.held_s == 0.0
+    assert first.process.wait(5) == second.process.wait(5) == 0
 
 
 def test_the_command_that_is_kept_leaves_out_where_and_which(monkeypatch):

@@ -18,10 +18,10 @@ from autotune.facts.everything import derive_facts
 def test_why_it_compiled_again_and_where_loading_went(tmp_path: Path) -> None:
     job = run(tmp_path, "recompiles_loop.py", mode="profile", stop="never")
     assert job.exit_code == 0 and faults(job) == [], job.errors[-2000:]
-    reasons = {record.kind: record for record in job.rank.compile_reasons}
+    reasons = {r.kind: r for r in job.rank.compile_reasons if r.function == "loss_of"}
     assert "size mismatch at index 1" in reasons["recompile"].reason
     assert reasons["recompile"].file == str(SCRIPTS / "recompiles_loop.py")
-    recompiled = [r for r in job.rank.compile_reasons if r.kind == "recompile"]
+    recompiled = [r for r in job.rank.compile_reasons if r.kind == "recompile" and "ids" in r.reason]
     assert (
         sum(r.count for r in recompiled) == 6
     )  # three new lengths, for the function and what follows its break
@@ -30,9 +30,17 @@ def test_why_it_compiled_again_and_where_loading_went(tmp_path: Path) -> None:
     assert broken.line == 1 + (SCRIPTS / "recompiles_loop.py").read_text().split("\n").index(
         "    if ids.sum() < 0:"
     )
-    facts = derive_facts(job.observation, None).facts
+    log = job.observation.model_copy(update={"log_tail": job.errors.splitlines()})
+    facts = derive_facts(log, None).facts
     assert "size mismatch" in str(facts["compile.recompile_reasons"].value)
-    assert facts["compile.graph_breaks"].value == 4
+    assert not any("_autotune_probe" in reason.file for reason in job.rank.compile_reasons)
+    # `note` breaks the graph of the function that calls it, and is compiled by itself until the limit
+    read = next(r for r in job.rank.compile_reasons if r.kind == "graph-break" and r.function == "note")
+    assert read.pieces == [f"{SCRIPTS / 'recompiles_loop.py'}:note"] and read.count >= 8
+    assert facts["compile.limit_hit"].value is True
+    assert facts["compile.limit_in_pieces"].value is True
+    assert [site.line for site in job.observation.sites if site.kind == "graph_break"][-1] == read.line
+    assert int(str(facts["compile.graph_breaks"].value)) >= 8
     # two examples of 4 ms and one collate of 4 ms for each of the steps
     assert 7.5 < float(str(facts["data.loader_read_ms"].value)) < 30
     assert 3.8 < float(str(facts["data.loader_collate_ms"].value)) < 15

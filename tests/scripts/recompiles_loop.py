@@ -1,4 +1,5 @@
-"""A compiled loss that breaks its graph and is compiled again for every length; a loader that tokenises."""
+"""A compiled loss that breaks its graph and is compiled again for every length; a loader that tokenises; a
+compiled function that calls one which breaks the graph and reads a list that grows."""
 
 import time
 
@@ -31,9 +32,24 @@ def loss_of(ids):
     return torch.nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
 
 
+seen = []
+
+
+def note(values):
+    seen.append(values.mean().item())
+    return values
+
+
+@torch.compile(backend="eager")
+def noted(values):
+    return note(values) + 1
+
+
 for epoch in range(2):
     for batch in DataLoader(Rows(), batch_size=2, collate_fn=collate):
         loss_of(batch).backward()
         optimizer.step()
         optimizer.zero_grad()
+for _ in range(10):
+    noted(torch.ones(2))
 print("end of the job")

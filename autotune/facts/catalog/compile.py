@@ -31,6 +31,13 @@ FACTS = (
         "probe",
     ),
     Fact(
+        "compile.limit_in_pieces",
+        "bool",
+        "",
+        "What was compiled too often are pieces that graph breaks left of a larger function",
+        "probe",
+    ),
+    Fact(
         "compile.compiled_regions",
         "int",
         "count",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 
@@ -11,6 +12,8 @@ from autotune.records.sites import Site, SiteKind
 
 # Options of launchers, and of DeepSpeed, that name a file of theirs.
 _LAUNCHER_FILES = {"config_file", "config-file", "deepspeed", "deepspeed_config", "deepspeed-config"}
+
+_AT_LIMIT = re.compile(r"function: '(?P<name>[^']+)' \((?P<file>.+):\d+\)")  # in torch's line on the limit
 
 
 def call_facts(sheet: SheetBuilder, observation: Observation) -> None:
@@ -115,6 +118,23 @@ def _compile(sheet: SheetBuilder, observation: Observation, source: str) -> None
     hit = any("hit" in line or "reached" in line or "exceeded" in line for line in log)
     if sites or log:
         sheet.put("compile.limit_hit", hit, "the job's own log")
+    if hit:
+        _pieces_at_the_limit(sheet, observation)
+
+
+def _pieces_at_the_limit(sheet: SheetBuilder, observation: Observation) -> None:
+    """Whether the log names the functions at the limit, and all of them are what graph breaks left over."""
+    found = [match for line in observation.log_tail if (match := _AT_LIMIT.search(line))]
+    pieces = {
+        piece for rank in observation.ranks for reason in rank.compile_reasons for piece in reason.pieces
+    }
+    if found:
+        left_over = all(
+            match["name"].startswith("torch_dynamo_resume_in_")
+            or f"{match['file']}:{match['name']}" in pieces
+            for match in found
+        )
+        sheet.put("compile.limit_in_pieces", left_over, "the job's own log and torch.compile's records")
 
 
 def _sharding(sheet: SheetBuilder, observation: Observation, source: str) -> None:

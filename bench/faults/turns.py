@@ -1,0 +1,76 @@
+"""Jobs of the bench one after the other, without waiting for what needs one core only.
+
+A job needs the machine for itself from its first step to its last. Until then it loads libraries on one
+core, and after it autotune reads what was seen, on one core too. So a job starts when the processes of the
+one before are gone, while that is still being read; and two jobs of one process each start together: the
+second loads its libraries beside the first, is stopped before either begins to train, and goes on when the
+first is gone.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.faults.analyse import Analysis, Answer, installed
+from bench.faults.cases import Case
+
+_POLL_S = 0.05
+_BESIDE_S = 4.0  # how long the second one may load: less than torch and transformers take
+
+
+def in_turn(cases: list[Case], work: Path, steps: int, python: str = sys.executable) -> Iterator[Answer]:
+    """The answers in order."""
+    running: list[Analysis] = []
+    try:
+        for pair in pairs(cases):
+            before = list(running)
+            for case in pair:
+                visible = installed(case.absent, python)
+                if not visible:
+                    running.append(Analysis(case, work / case.id, steps, python))
+                    continue
+                while running:
+                    yield running.pop(0).answer()
+                yield Answer(case.id, 0.0, -1, failure=f"needs an environment without {', '.join(visible)}")
+            for analysis in before:
+                running.remove(analysis)
+                yield analysis.answer()
+            let_train(running)
+        while running:
+            yield running.pop(0).answer()
+    finally:
+        for analysis in running:
+            analysis.give_up()
+
+
+def pairs(cases: list[Case]) -> Iterator[list[Case]]:
+    """The jobs in order, two neighbours together where both are of one process."""
+    waiting: list[Case] = []
+    for case in cases:
+        if case.processes > 1 or case.absent:
+            if waiting:
+                yield waiting
+            yield [case]
+            waiting = []
+            continue
+        waiting.append(case)
+        if len(waiting) == 2:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
+
+
+def let_train(together: list[Analysis]) -> None:
+    """Until the jobs are over: one trains at a time, in order; none of the others runs meanwhile."""
+    for number, now in enumerate(together):
+        later = together[number + 1 :]
+        now.go_on()
+        while not now.job_is_over():
+            for other in later:
+                if now.steps_began() or other.ran_s() > _BESIDE_S:
+                    other.hold()
+            time.sleep(_POLL_S)
