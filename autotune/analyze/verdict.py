@@ -28,7 +28,8 @@ def _about(causes: list[Finding], facts: FactSheet, findings: list[Finding]) -> 
     if lead.severity == "critical":
         sentence += ": the training result is wrong until that is mended"
     elif lead.gain.ratio_upper is not None and lead.gain.ratio_upper > 1.0:
-        sentence += f"; fixing that is worth up to {lead.gain.ratio_upper:.2g}x"
+        digits = ".2f" if lead.gain.ratio_upper < 1.1 else ".2g"
+        sentence += f"; fixing that is worth up to {lead.gain.ratio_upper:{digits}}x"
     more = len(causes) - 1
     if more:
         sentence += f" ({more} more cause{'s' if more > 1 else ''} below)"

@@ -21,6 +21,10 @@ from .core import core, hook
 
 _FROM, _STEPS = 1, 4  # steps that have ended before the first one that is looked at, and how many
 _FEWEST_GROWING = 4
+_FRAMES, _GENERATION = (
+    12,
+    "transformers.generation.utils",
+)  # callers looked at, and the one looked for
 _CACHES = ("past_key_values", "past_key_value", "cache_params", "past", "cache", "kv_cache")
 
 
@@ -34,6 +38,7 @@ class _Call:
     outputs: int = 0  # tensors with a graph
     used: bool = False
     copies: Any = None  # ids of a call without a graph
+    generate: bool = False  # transformers' generate makes the call
 
 
 _watched: Any = None  # weak reference; copies of the module inherit the hooks and are ignored
@@ -96,7 +101,18 @@ def _begins(torch: Any, args: Any, kwargs: Any, frame: Any) -> None:
         _cached_ns.append(call.begin_ns)
     elif not call.graph:
         call.copies = next((t for t in tensors if t.dim() == 2 and not t.is_floating_point()), None)
+        call.generate = _below_generate(frame)
     _open.append(call)
+
+
+def _below_generate(frame: Any) -> bool:
+    for _ in range(_FRAMES):
+        if frame is None:
+            return False
+        if frame.f_globals.get("__name__") == _GENERATION:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @hook
@@ -213,6 +229,8 @@ def _report() -> None:
     _tell("uncached_forward", uncached)
     found: dict[str, Any] = {
         "steps": steps,
+        "step_ms": round((end_ns - begin_ns) / steps / 1e6, 4),
+        "uncached_in_generate": bool(uncached) and all(call.generate for call in uncached),
         "uncached_ms_per_step": _ms(uncached, steps),
         "cached_calls_per_step": round(sum(begin_ns <= at < end_ns for at in _cached_ns) / steps, 2),
         "uncached_calls_per_step": round(len(uncached) / steps, 2),
@@ -223,8 +241,13 @@ def _report() -> None:
     if settled:
         unused = [call for call in settled if not call.used]
         _tell("unused_forward", unused)
-        inputs = {(_step(call), call.inputs) for call in settled if call.used}
-        repeats = [call for call in unused if (_step(call), call.inputs) in inputs]
+        trained = [(_step(call), set(call.inputs)) for call in settled if call.used]
+        # a trainer may give the call that is trained on more: a count of tokens, say
+        repeats = [
+            call
+            for call in unused
+            if any(step == _step(call) and set(call.inputs) <= inputs for step, inputs in trained)
+        ]
         found["unused_ms_per_step"] = _ms(unused, steps - 1)
         found["unused_calls_per_step"] = round(len(unused) / (steps - 1), 2)
         found["repeated"] = bool(repeats) and len(repeats) == len(unused)

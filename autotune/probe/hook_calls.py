@@ -6,7 +6,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from . import finder, optimizer_facts, sites
+from . import finder, optimizer_facts, rewalked, sites
 from .core import call_parity, core
 from .wrapping import observe
 
@@ -70,6 +70,9 @@ def _optimizer_made(original: Any, args: Any, kwargs: Any, result: Any, elapsed_
 
 
 def _zero_grad(original: Any, args: Any, kwargs: Any) -> None:
+    from .steps import steps
+
+    rewalked.gradients_reset(steps)
     to_none = kwargs.get("set_to_none", args[1] if len(args) > 1 else True)
     if not to_none:
         count("zero_grad_to_zeros")

@@ -58,6 +58,8 @@ def _iterated(original: Any, args: Any, kwargs: Any, result: Any, elapsed_ns: in
         _loader_of[result] = args[0]
         if getattr(args[0], "num_workers", 0) and not getattr(args[0], "persistent_workers", False):
             count("worker_starts")
+            if core.settings.full:
+                sites.record("loader_iterator", "torch.utils.data.DataLoader.__iter__")
 
 
 def _next(torch: Any, base: Any) -> None:

@@ -25,6 +25,7 @@ from . import (
     own_frames,
     ranks,
     remade_optimizers,
+    rewalked,
     seeding,
     sharding_facts,
     sites,
@@ -106,6 +107,7 @@ def _backward(torch: Any) -> None:
         sharding_facts.backward_begins()
         flag_facts.backward_begins(torch, tracing.running())
         graph_facts.backward_begins(tensors, steps.index)
+        rewalked.backward_begins(tensors, args, kwargs, steps)
         call_parity("before_backward", tensors)
         if core.settings.full:
             sites.record("backward", "torch.Tensor.backward", frame=sys._getframe(2))
@@ -181,6 +183,7 @@ def _optimizers() -> None:
         if remade_optimizers.before_step(optimizer):
             hook_calls.count("optimizers_remade")
         _first_backward(sys.modules["torch"])  # of a job that gets its gradients in another way
+        rewalked.update_begins()
         call_parity("before_optimizer", optimizer)
         if core.settings.full:
             optimizer_facts.gradients(optimizer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from . import graph_facts, hub_facts, kernel_facts, models
+from . import graph_facts, hub_facts, kernel_facts, models, rewalked
 
 _CONV_OR_STATE = ("hybrid_override_pattern", "layers_block_type", "layer_types", "block_types")
 
@@ -41,6 +41,7 @@ def collect(torch: Any, root: Any) -> dict[str, Any]:
         "kernels": kernel_facts.collect(root),
         **hub_facts.collect(root),
         **graph_facts.collect(root),
+        **rewalked.collect(),
     }
     head_dim = _number(text, "head_dim")
     if head_dim is None and facts["hidden_size"] and facts["attention_heads"]:

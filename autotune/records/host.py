@@ -31,11 +31,13 @@ class ForwardUses(Record):
     """Calls of the outermost model in a few steps of the warm-up."""
 
     steps: int
+    step_ms: float | None = None  # duration of these steps
     unused_ms_per_step: float | None = None  # a graph was recorded and no output got a gradient
     unused_calls_per_step: float | None = None
     repeated: bool | None = None  # all of them had the inputs of a call that was trained on
     uncached_ms_per_step: float | None = None  # without gradients and cache, each call one token longer
     uncached_calls_per_step: float | None = None
+    uncached_in_generate: bool | None = None  # transformers' generate makes all of these calls
     cached_calls_per_step: float | None = None  # without gradients, given a cache
     idle_rows_frac: float | None = None  # rows of the logits to which no gradient came
     idle_rows_classes: int | None = None  # their length

@@ -86,6 +86,8 @@ class ModelRecord(Record):
     unused_gradient_modules: list[str] = Field(default_factory=list)
     unused_gradients_beside: bool | None = None  # all of them in modules beside the trained model
     needless_backward_frac: float | None = None  # nodes of the graph that lead to such parameters only
+    rewalked_backward_frac: float | None = None  # nodes gone through that an earlier backward of the step did
+    backwards_per_graph: float | None = None  # more than one: several backwards go through one forward
     penalised_frac: float | None = None  # of the trained values, those that go into the loss by themselves
     local_parameter_bytes: int | None = None
     layers: int | None = None

@@ -11,6 +11,7 @@ from autotune.records.base import Record
 # What the call at a site does for the job.
 SiteKind = Literal[
     "loader",  # torch DataLoader constructor
+    "loader_iterator",  # where an iterator over a DataLoader starts worker processes
     "model_create",  # from_pretrained, from_config, _from_config, a model class constructor
     "config_create",  # a model configuration constructor or AutoConfig.from_pretrained
     "model_call",  # the outermost model's forward called from user code

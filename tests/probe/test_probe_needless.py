@@ -60,7 +60,7 @@ def test_two_forwards_that_are_both_trained_on_are_used(tmp_path: Path) -> None:
 @pytest.mark.job
 def test_generation_without_a_cache(tmp_path: Path) -> None:
     job, facts = _facts(tmp_path, "generate")
-    assert facts["host.uncached_forwards_per_step"] >= 39.0 and facts["host.uncached_frac"] > 0.2
+    assert facts["host.uncached_forwards_per_step"] >= 39.0 and 0.1 < facts["host.uncached_frac"] < 1.0
     assert job.site("uncached_forward").line == _line("ids = torch.cat")
 
 
@@ -97,8 +97,9 @@ def test_a_module_called_for_one_position_at_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.job
 def test_workers_that_start_for_every_batch(tmp_path: Path) -> None:
-    _, facts = _facts(tmp_path, "iterator")
+    job, facts = _facts(tmp_path, "iterator")
     assert facts["data.worker_starts_per_step"] == 1.0
+    assert job.site("loader_iterator").line == _line("next(iter(")
 
 
 def test_a_loop_that_trains_is_not_a_python_loop(tmp_path: Path) -> None:

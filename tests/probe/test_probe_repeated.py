@@ -33,8 +33,11 @@ def _lines(job: Any, kind: str) -> list[int]:
 
 
 @pytest.mark.job
-def test_fp64_and_losses_kept(tmp_path: Path) -> None:
-    job, facts = _facts(tmp_path, "double,losses")
+def test_fp64_and_losses_kept_and_a_backward_for_each_loss(tmp_path: Path) -> None:
+    job, facts = _facts(tmp_path, "double,losses,apart")
+    assert 0.4 < facts["model.rewalked_backward_frac"] <= 0.5 and facts["model.backwards_per_graph"] == 2.0
+    assert facts["data.accumulation_steps"] == 1.0
+    assert _line("            (logits.square()") in _lines(job, "backward")
     assert facts["data.passes_planned"] == 3.0
     assert facts["precision.fp64_inputs"] == ["x"] and facts["precision.parameter_dtype"] == "fp64"
     assert _lines(job, "double_precision") == [_line("    net.double()"), _line("        logits = net(x)")]

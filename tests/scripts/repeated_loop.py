@@ -77,6 +77,8 @@ for _ in range(EPOCHS):
         loss = functional.cross_entropy(logits, y)
         if "penalty" in words:
             loss = loss + 1e-5 * sum(p.norm() ** 2 for p in net.parameters())
+        if "apart" in words:
+            (logits.square().mean()).backward(retain_graph=True)
         loss.backward(create_graph="second" in words)
         optimizer.step()
         optimizer.zero_grad()

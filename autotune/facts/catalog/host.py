@@ -129,4 +129,11 @@ FACTS = (
     Fact("host.kept_values", "int", "count", "Names of the job's own that hold more in every step", "probe"),
     Fact("host.kept_name", "str", "", "The name that keeps a graph, or the most bytes", "probe"),
     Fact("host.uncached_forwards_per_step", "float", "count", "Such forwards per step", "probe"),
+    Fact(
+        "host.uncached_in_generate",
+        "bool",
+        "",
+        "transformers' generate makes them, its cache being off",
+        "probe",
+    ),
 )

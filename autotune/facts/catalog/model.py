@@ -53,6 +53,14 @@ FACTS = (
         "probe",
     ),
     Fact(
+        "model.rewalked_backward_frac",
+        "float",
+        "frac",
+        "Share of the operations of a step's backwards that an earlier one of the step did already",
+        "probe",
+    ),
+    Fact("model.backwards_per_graph", "float", "count", "Backwards of a step through one forward", "probe"),
+    Fact(
         "model.penalised_frac",
         "float",
         "frac",

@@ -52,11 +52,17 @@ def data_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> Non
     if steps:
         sheet.put(
             "data.accumulation_steps",
-            float(median(s.micro_batches for s in steps)),
+            float(median(s.micro_batches for s in steps)) / _backwards_per_graph(observation),
             "probe, backward calls",
             over,
         )
     _loader_facts(sheet, observation, basis)
+
+
+def _backwards_per_graph(observation: Observation) -> float:
+    """Backwards of several losses through one forward are one micro-batch."""
+    model = observation.ranks[0].model
+    return (model and model.backwards_per_graph) or 1.0
 
 
 _LATE_FRAC = 0.05  # of a step; below it the trace tells better who is late

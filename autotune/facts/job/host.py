@@ -64,7 +64,9 @@ def host_facts(sheet: SheetBuilder, observation: Observation) -> None:
     if uses is None:
         return
     source, basis = "probe, calls of the model", f"{uses.steps} steps, rank {lead.rank}"
-    step_ms = sheet.number("run.step_ms")
+    # of the steps that were looked at: those of the warm-up may be longer than the timed ones
+    step_ms = max(uses.step_ms or 0.0, sheet.number("run.step_ms") or 0.0)
+    sheet.put("host.uncached_in_generate", uses.uncached_in_generate, source, basis)
     sheet.put("host.cached_forwards_per_step", uses.cached_calls_per_step, source, basis)
     sheet.put("host.uncached_forwards_per_step", uses.uncached_calls_per_step, source, basis)
     why = "no forward with gradients was seen in these steps"
@@ -74,7 +76,7 @@ def host_facts(sheet: SheetBuilder, observation: Observation) -> None:
     ):
         known = spent_ms is not None and step_ms
         share = min(1.0, (spent_ms or 0.0) / (step_ms or 1.0)) if known else None
-        sheet.put(name, share, source, basis + " against the unprofiled step", why=why)
+        sheet.put(name, share, source, basis, why=why)
     sheet.put("host.unused_forwards_per_step", uses.unused_calls_per_step, source, basis, why=why)
     sheet.put("host.unused_forward_repeats", uses.repeated, source, basis, why=why)
     _idle_rows(sheet, observation, uses, source)

@@ -6,7 +6,7 @@ from collections import Counter
 
 from autotune.facts.packing import Implementation, packing_verdict
 from autotune.facts.sheet import SheetBuilder
-from autotune.records.observation import ModelRecord, Observation, RankObservation
+from autotune.records.observation import ForwardRecord, ModelRecord, Observation, RankObservation
 
 _DTYPE_SHORT = {
     "float64": "fp64",
@@ -51,8 +51,7 @@ def model_facts(sheet: SheetBuilder, lead: RankObservation, basis: str) -> None:
     sheet.put("model.is_compiled", model.compiled, source)
     sheet.put("model.lora", model.lora, source)
     forward = lead.forward
-    passed = None if forward is None else forward.use_cache_argument
-    sheet.put("model.use_cache", model.use_cache if passed is None else passed, source)
+    sheet.put("model.use_cache", _cache_built(model, forward), source)
     if model.parameters:
         frozen = 1.0 - model.trainable_parameters / model.parameters
         sheet.put("model.frozen_frac", max(0.0, frozen), source, basis)
@@ -64,6 +63,7 @@ def model_facts(sheet: SheetBuilder, lead: RankObservation, basis: str) -> None:
 
 
 def _unused_gradients(sheet: SheetBuilder, model: ModelRecord) -> None:
+    _rewalked(sheet, model)
     if not model.gradient_parameters or model.unused_gradient_parameters is None:
         return
     source, basis = "probe, autograd graph", "one backward of rank 0"
@@ -73,6 +73,21 @@ def _unused_gradients(sheet: SheetBuilder, model: ModelRecord) -> None:
     sheet.put("model.unused_gradient_modules", list(model.unused_gradient_modules), source, basis)
     sheet.put("model.unused_gradients_beside", model.unused_gradients_beside, source, basis)
     sheet.put("model.penalised_frac", model.penalised_frac, source, basis)
+
+
+def _cache_built(model: ModelRecord, forward: ForwardRecord | None) -> bool | None:
+    """Encoders build none, whatever their configuration and the call say."""
+    if model.is_encoder:
+        return False
+    passed = None if forward is None else forward.use_cache_argument
+    return model.use_cache if passed is None else passed
+
+
+def _rewalked(sheet: SheetBuilder, model: ModelRecord) -> None:
+    """A job whose backwards keep no graph goes through each once."""
+    source, basis = "probe, autograd graph", "one step of rank 0"
+    sheet.put("model.rewalked_backward_frac", model.rewalked_backward_frac or 0.0, source, basis)
+    sheet.put("model.backwards_per_graph", model.backwards_per_graph or 1.0, source, basis)
 
 
 def _layer_counts(model: ModelRecord) -> tuple[int | None, int | None, int | None]:
@@ -183,7 +198,7 @@ def packing_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
     sheet.put("packing.verdict_with_fast_kernels", best, "packing isolation table", family)
     how = f"{family}, {implementation}"
     if sheet.value("packing.packed") is True:
-        cached = forward.use_cache_argument if forward.use_cache_argument is not None else model.use_cache
+        cached = _cache_built(model, forward)
         given = (*boundaries, *(["position_ids"] if forward.position_ids_restart else []))
         now = packing_verdict(
             family,

@@ -20,6 +20,8 @@ def loss_facts(
     if whole_ms:
         share = min(1.0, (head.product_ms + head.loss_ms) / whole_ms)
         sheet.put("loss.head_frac", share, "trace", f"{head.classes} classes, {basis}")
+    if _other_forwards(observation, lead):
+        return
     labelled = _tokens(observation, lead, steps, "supervised_tokens")
     if labelled is None:
         return
@@ -30,6 +32,18 @@ def loss_facts(
     if real is not None:
         text = min(share, max(0.0, real - labelled) / head.rows)
         sheet.put("loss.unlabelled_text_frac", text, "trace and batches", what)
+
+
+def _other_forwards(observation: Observation | None, lead: RankTrace) -> bool:
+    """Whether forwards that are not trained on (a second one, generation) use the output layer, too."""
+    ranks = [] if observation is None else observation.ranks
+    uses = next((rank.forward_uses for rank in ranks if rank.rank == (lead.rank or 0)), None)
+    if uses is None:
+        return False
+    return any(
+        (number or 0.0) >= 0.5
+        for number in (uses.unused_calls_per_step, uses.uncached_calls_per_step, uses.cached_calls_per_step)
+    )
 
 
 def _tokens(
