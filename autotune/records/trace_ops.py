@@ -230,6 +230,8 @@ class CpuTime(Record):
     runtime_ms: float
     threads: int
     main_thread_busy_frac: float | None
+    main_thread_training_frac: float | None = None
+    """The same with the whole of autograd's own records, which hold hooks and the release of tensors."""
 
 
 class MemoryFacts(Record):

@@ -104,12 +104,14 @@ def cpu_time(context: Context) -> CpuTime:
     frames = host.kind == Host.PYTHON
     own = context.tree.self_time(host.ts) if len(host) else host.ts
     span = _span(context)
-    main = None
+    main = training = None
     if ops.any() and span:
         busiest = int(np.bincount(host.thread[ops], weights=context.tree.end[ops] - host.ts[ops]).argmax())
         # the engine's record of one backward function also holds the hooks, which may be anything
         engine = context.host_named(lambda text: text.startswith(_ENGINE))
-        main = context.host_span(((ops & ~engine) | calls) & (host.thread == busiest)).total / span
+        here = host.thread == busiest
+        main = context.host_span(((ops & ~engine) | calls) & here).total / span
+        training = context.host_span((ops | calls) & here).total / span
     return CpuTime(
         span_ms=span / 1e6,
         op_self_ms=int(own[ops].sum()) / 1e6,
@@ -119,6 +121,7 @@ def cpu_time(context: Context) -> CpuTime:
         runtime_ms=int(own[calls].sum()) / 1e6,
         threads=int(np.unique(host.thread[ops]).size),
         main_thread_busy_frac=main,
+        main_thread_training_frac=training,
     )
 
 

@@ -65,6 +65,14 @@ FACTS = (
         decided_by="run the job under autotune analyze, which records a trace",
     ),
     Fact(
+        "host.op_or_backward_frac",
+        "float",
+        "frac",
+        "Share of the profiled step that the training thread is in tensor operations or in a backward",
+        "trace",
+        decided_by="run the job under autotune analyze, which records a trace",
+    ),
+    Fact(
         "host.ops_per_ms",
         "float",
         "count",

@@ -14,6 +14,9 @@ def launch_facts(
     tables = lead.tables
     sheet.put("launch.cpu_ops_per_step", tables.cpu_calls / steps, "trace", basis)
     sheet.put("host.op_frac", lead.cpu.main_thread_busy_frac, "trace", basis + ", profiled")
+    if lead.cpu.main_thread_training_frac is not None:
+        value = lead.cpu.main_thread_training_frac
+        sheet.put("host.op_or_backward_frac", value, "trace", basis + ", profiled")
     unprofiled_ms = sheet.number("run.step_ms")
     if unprofiled_ms:
         sheet.put("host.ops_per_ms", tables.cpu_calls / steps / unprofiled_ms, "trace and probe", basis)
