@@ -96,6 +96,7 @@ class Analysis:
         line += ["--runs-dir", str(work / "runs"), "--", *command(case, python)]
         self.held_s = 0.0
         self._held_at_s: float | None = None
+        self._ended_s: float | None = None
         self._held: list[int] = []
         self.started_s = time.monotonic()
         with open(work / "stdout", "wb") as out, open(work / "stderr", "wb") as err:
@@ -107,12 +108,19 @@ class Analysis:
 
     def ran_s(self) -> float:
         """How long it has run, without the time it was held."""
-        held_now_s = time.monotonic() - self._held_at_s if self._held_at_s is not None else 0.0
-        return time.monotonic() - self.started_s - self.held_s - held_now_s
+        now_s = self._ended_s or time.monotonic()
+        held_now_s = now_s - self._held_at_s if self._held_at_s is not None else 0.0
+        return now_s - self.started_s - self.held_s - held_now_s
 
     def job_is_over(self) -> bool:
         """The job's processes are gone: what is left is reading what was seen."""
-        return self.process.poll() is not None or self._seen("observation.json") or self._left_s() <= 0
+        return self.is_over() or self._seen("observation.json") or self._left_s() <= 0
+
+    def is_over(self) -> bool:
+        """autotune has ended; to be asked often, for this notes when."""
+        if self._ended_s is None and self.process.poll() is not None:
+            self._ended_s = time.monotonic()
+        return self._ended_s is not None
 
     def _seen(self, glob: str) -> bool:
         return any((self.work / "runs").glob(f"at-*/launches/observe/{glob}"))
@@ -141,6 +149,7 @@ class Analysis:
         except subprocess.TimeoutExpired:
             self.give_up()
             return Answer(self.case.id, float(LIMIT_S), -1, failure=f"no answer within {LIMIT_S} s")
+        self.is_over()
         seconds = round(self.ran_s(), 1)
         runs = sorted((self.work / "runs").glob("at-*"))
         run = str(runs[-1]) if runs else ""

@@ -70,6 +70,8 @@ def let_train(together: list[Analysis]) -> None:
         later = together[number + 1 :]
         now.go_on()
         while not now.job_is_over():
+            for earlier in together[:number]:
+                earlier.is_over()
             for other in later:
                 if now.steps_began() or other.ran_s() > _BESIDE_S:
                     other.hold()

@@ -205,7 +205,7 @@ def analysis(tmp_path, name, loads_s):
     """A process in the place of autotune, with a child in a session of its own in the place of the job."""
     made = object.__new__(Analysis)
     made.case, made.work, made.held_s = Case(name, "dense", name), tmp_path / name, 0.0
-    made._held_at_s, made._held, made.started_s = None, [], time.monotonic()
+    made._held_at_s, made._ended_s, made._held, made.started_s = None, None, [], time.monotonic()
     (made.work / "runs" / "at-1" / "launches" / "observe" / "raw").mkdir(parents=True)
     job = f"[sys.executable, '-c', {JOB!r}, '{loads_s}']"
     start = f"import subprocess, sys; subprocess.run({job}, start_new_session=True)"
@@ -236,6 +236,7 @@ def test_a_job_that_is_loaded_waits_until_the_one_before_is_over(tmp_path):
     assert when["second", "loaded"] < when["first", "over"] < when["second", "trains"]
     assert second.held_s > 0.3 and first.held_s == 0.0
     assert first.process.wait(5) == second.process.wait(5) == 0
+    assert first.ran_s() < when["second", "trains"] - first.started_s  # not until somebody asked it
 
 
 def test_the_command_that_is_kept_leaves_out_where_and_which(monkeypatch):
