@@ -28,12 +28,15 @@ def _about(causes: list[Finding], facts: FactSheet, findings: list[Finding]) -> 
     if lead.severity == "critical":
         sentence += ": the training result is wrong until that is mended"
     elif lead.gain.ratio_upper is not None and lead.gain.ratio_upper > 1.0:
-        digits = ".2f" if lead.gain.ratio_upper < 1.1 else ".2g"
-        sentence += f"; fixing that is worth up to {lead.gain.ratio_upper:{digits}}x"
+        sentence += f"; fixing that is worth up to {_ratio(lead.gain.ratio_upper)}x"
     more = len(causes) - 1
     if more:
         sentence += f" ({more} more cause{'s' if more > 1 else ''} below)"
     return sentence + "."
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}" if value < 1.1 else f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 # How a share of time is told, for causes whose title names no amount (padding's "a large part" does).
@@ -69,7 +72,10 @@ def _symptom(facts: FactSheet, lead: Finding, findings: list[Finding]) -> str:
         return ""
     busy, profiled = facts.value("launch.gpu_busy_frac"), facts.value("launch.idle_profiled_frac")
     if isinstance(busy, float):
-        return f"The GPU waits for the CPU {100 * (1 - busy):.0f} % of each step"
+        working = facts.value("launch.gpu_working_frac")
+        others = 100 * (busy - working) if isinstance(working, float) else 0.0
+        ranks = f" and up to {others:.0f} % for other ranks" if others >= 5 else ""
+        return f"The GPU waits for the CPU {100 * (1 - busy):.0f} % of each step{ranks}"
     if isinstance(profiled, float):
         return f"The GPU waits for the CPU {100 * profiled:.0f} % of the profiled step"
     return "The GPU waits for the CPU to launch work" if facts.value("launch.bound") is True else ""

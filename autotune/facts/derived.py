@@ -109,12 +109,27 @@ def _busy(sheet: SheetBuilder) -> None:
     loader = sheet.number("data.loader_wait_frac") or 0.0
     exposed = sheet.number("comm.exposed_frac") or 0.0
     if busy is not None:
+        _working(sheet, busy)
         unexplained = 1.0 - busy - loader
         bound = busy < 0.85 and unexplained > 0.10 and (starved is None or starved > 0.5)
         sheet.put("launch.bound", bound, "derived", "GPU busy time over the unprofiled step")
     elif idle is not None and starved is not None:
         bound = idle > 0.25 and idle - exposed > 0.15 and starved > 0.5
         sheet.put("launch.bound", bound, "derived", "profiled step only: the idle share is inflated")
+
+
+def _working(sheet: SheetBuilder, busy: float) -> None:
+    """What is left of the busy time without waiting inside collectives, which keeps a GPU busy too.
+
+    Absent where nothing waits: then it says nothing that the busy time does not say.
+    """
+    step_ms, waiting_ms = sheet.number("run.step_ms"), sheet.number("comm.waiting_ms")
+    if waiting_ms is None:
+        waiting_ms = sheet.number("comm.exposed_ms") or 0.0
+    if step_ms and waiting_ms > 0.0:
+        working = max(0.0, busy - waiting_ms / step_ms)
+        basis = "GPU busy time over the unprofiled step, less waiting in collectives"
+        sheet.put("launch.gpu_working_frac", working, "derived", basis)
 
 
 def _loss(sheet: SheetBuilder) -> None:

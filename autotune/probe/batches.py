@@ -241,12 +241,15 @@ def _ids_key(named: dict[str, Any]) -> str | None:
 
 
 def _count_packed(result: Batch, positions: Any, mask: Any, torch: Any, lengths: bool) -> None:
-    """Rows in which position ids start again hold several examples and no padding between them."""
+    """Rows in which position ids start again hold several examples and no padding between them.
+
+    A packed row may also hold one example: positions that only count up, in a batch that says its boundaries.
+    """
     rows = positions[0] if positions.dim() == 3 else positions
     drops = rows[:, 1:] <= rows[:, :-1]
     restarts = int(torch.count_nonzero(drops))
     result.restarts = restarts > 0
-    if not result.restarts or mask is not None:
+    if mask is not None or not (restarts or (result.boundaries and rows.shape[0] == 1)):
         return
     result.real = result.tokens
     result.examples = rows.shape[0] + restarts

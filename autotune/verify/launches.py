@@ -35,6 +35,7 @@ _TAIL_LINES = 20
 _OVERRUN_S = 300.0
 _OVERRUN = 6.0
 _MORE_TIME = 1.2
+_LONGER = 2  # times the steps, in the second attempt at a timed start
 _LEAST_S = 60.0  # a launch that is made at all gets this long
 
 
@@ -125,7 +126,23 @@ class Bench:
             return request.steps or REFERENCE_STEPS
         if request.memory_probe:
             return len(request.memory_probe)
-        return self.options.parity_steps if request.purpose == "parity" else self.options.steps
+        if request.purpose == "parity":
+            return self.options.parity_steps
+        return self.options.steps * (_LONGER if self._longer(request) else 1)
+
+    def _longer(self, request: Request) -> bool:
+        """A timed start that gave too few steps, or did not settle, gets more of them the next time."""
+        return request.purpose == "timing" and request.attempt == 2
+
+    def _timing_budget_s(self, request: Request) -> float | None:
+        budget = self.options.timing_budget_s
+        return budget if budget is None or not self._longer(request) else _LONGER * budget
+
+    def may_settle(self, trial: Trial) -> bool:
+        """Whether a longer start may be timed where this one was not: the job had more steps to give."""
+        if trial.outcome == "too-few-steps":
+            return len(trial.steps) >= self.options.steps
+        return trial.outcome == "no-steady-state"
 
     def _spec(self, request: Request, minutes_left: float | None) -> LaunchSpec:
         spec = self._plain_spec(request, minutes_left)
@@ -156,7 +173,7 @@ class Bench:
             mode=mode,
             steps=self._wanted(request),
             warmup_steps=0 if mode == "parity" else options.warmup_steps,
-            budget_s=options.timing_budget_s if mode == "timing" else None,
+            budget_s=self._timing_budget_s(request) if mode == "timing" else None,
             seed=request.seed,
             deterministic=request.deterministic,
             isolation=request.isolation,

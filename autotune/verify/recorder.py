@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from autotune.records.observation import Observation
 
 
-_SECOND_LIFE = 10  # added to the attempt of a launch that crashed; attempts that did not settle count by one
+# added to the attempt of a launch that crashed; attempts that gave no figure count by one
+_SECOND_LIFE = 10
 
 
 class Ended(Exception):
@@ -66,7 +67,7 @@ class Recorder:
             return observation, trial
         if request.arm is self.arms[0]:
             self._baseline_failed(observation, trial)
-        if not (may_retry and trial.outcome == "no-steady-state"):
+        if not (may_retry and self.bench.may_settle(trial)):
             raise Ended
         return observation, trial
 

@@ -36,7 +36,8 @@ def excluded_positions(tags: Sequence[Sequence[str]], counted: frozenset[str] = 
 
     A tag on more than a third of the steps belongs to the normal step (a job that collects garbage every step
     is to be timed with it), except where the step's time says nothing at all about speed. `counted`: tags
-    that count although they are rare, for they are what is compared.
+    that count although they are rare, for they are what is compared. Collections of garbage come by
+    themselves in any job: where too few steps would be left, those with one count as well.
     """
     usual = {
         tag
@@ -44,6 +45,11 @@ def excluded_positions(tags: Sequence[Sequence[str]], counted: frozenset[str] = 
         if sum(tag in step for step in tags) > ALL_THE_TIME * max(1, len(tags))
     }
     drop = (NOT_SPEED | (SOMETIMES_EXCLUDED - usual)) - counted
+    out = _positions(tags, drop)
+    return out if len(tags) - len(out) >= LEAST_STEPS else _positions(tags, drop - {"gc"})
+
+
+def _positions(tags: Sequence[Sequence[str]], drop: frozenset[str]) -> set[int]:
     return {0} | {i for i, step in enumerate(tags) if drop.intersection(step)}
 
 

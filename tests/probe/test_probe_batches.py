@@ -88,6 +88,17 @@ def test_packed_rows_by_position_ids_and_boundaries() -> None:
     assert quick is not None and (quick.examples, quick.real, quick.lengths) == (3, 12, [])
 
 
+def test_a_packed_row_of_one_example_has_no_padding() -> None:
+    positions = torch.arange(12)[None]
+    batch = {"input_ids": torch.ones(1, 12).long(), "position_ids": positions}
+    edges = {"cu_seq_lens_q": torch.tensor([0, 12]), "max_length_q": 12}
+    seen = batches.describe(batch | edges, torch)
+    assert seen is not None and seen.restarts is False
+    assert (seen.examples, seen.real, seen.lengths) == (1, 12, [12])
+    alone = batches.describe(batch, torch)  # nothing says that no padding is in it
+    assert alone is not None and alone.real is None
+
+
 def test_forms_of_batches() -> None:
     class Pair(NamedTuple):
         x: torch.Tensor

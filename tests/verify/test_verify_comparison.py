@@ -252,6 +252,22 @@ def test_a_launch_that_did_not_settle_is_tried_once_more(tmp_path: Path) -> None
     assert [t.outcome for t in verdict.trials].count("no-steady-state") == 1
 
 
+def test_a_launch_with_too_few_steps_to_time_is_started_again_with_more(tmp_path: Path) -> None:
+    def saving(spec: LaunchSpec, seen: Observation) -> Observation:
+        if spec.mode != "timing":
+            return seen
+        steps = seen.ranks[0].steps
+        late = [s.model_copy(update={"tags": ["compile"] if i < 5 else []}) for i, s in enumerate(steps)]
+        return on_rank(seen, steps=late)
+
+    replay = Replay({"slow.py": 100, "fast.py": 40}, change=candidate_only(saving))
+    options = VerifyOptions(steps=8)
+    verdict = run_comparison(arms(), folder=tmp_path, options=options, launch=replay)
+    assert verdict.outcome == "faster"
+    timed = [s for s in replay.specs if s.mode == "timing" and s.command[1] == "fast.py"]
+    assert [spec.steps for spec in timed[:2]] == [8, 16]
+
+
 @pytest.mark.parametrize(("reported", "words"), [(None, "did not load"), ("other", "ran other files")])
 def test_the_patch_must_be_live_on_every_rank(tmp_path: Path, reported: str | None, words: str) -> None:
     def report(spec: LaunchSpec, seen: Observation) -> Observation:

@@ -102,3 +102,11 @@ def test_a_start_that_compiles_is_no_compilation_to_the_end() -> None:
     assert compiles_to_the_end([["compile"] if i % 4 else [] for i in range(11)])
     assert not compiles_to_the_end([["compile"] if i < 7 else [] for i in range(11)])
     assert not compiles_to_the_end([["compile"]] * 4)
+
+
+def test_steps_with_a_collection_count_where_few_steps_are_left() -> None:
+    """Eleven steps of a packed 27B model, 5 of them warming up, two of the others with a collection."""
+    times = [11632.0, 3809, 1684, 1803, 2107, 1570, 1750, 2146, 2334, 1665, 1776]
+    tags = [["compile"], ["warmup"], ["warmup"], ["warmup"], ["compile"], [], [], ["gc"], ["gc"], [], []]
+    tags = [[*step, "warmup"] if i < 5 and "warmup" not in step else step for i, step in enumerate(tags)]
+    assert find_steady(times, tags).start == 5

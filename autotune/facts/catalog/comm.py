@@ -30,6 +30,14 @@ FACTS = (
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
     ),
     Fact(
+        "comm.waiting_ms",
+        "float",
+        "ms",
+        "At most so much of the exposed communication per step is waiting for another rank",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
         "comm.exposed_frac",
         "float",
         "frac",

@@ -13,6 +13,13 @@ FACTS = (
         "derived",
     ),
     Fact(
+        "launch.gpu_working_frac",
+        "float",
+        "frac",
+        "GPU busy time of a step, less what may be waiting for other ranks, over the unprofiled step time",
+        "derived",
+    ),
+    Fact(
         "launch.kernels_per_step",
         "float",
         "count",

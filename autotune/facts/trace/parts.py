@@ -195,8 +195,8 @@ def communication_facts(
         return
     if not comm.present:
         if lead.world_size == 1 or sheet.number("run.world_size") == 1:
-            for fact in ("comm.total_ms", "comm.exposed_ms", "comm.exposed_frac", "comm.overlap_frac"):
-                sheet.not_applicable(fact, "one rank")
+            for fact in ("total_ms", "exposed_ms", "exposed_frac", "overlap_frac", "waiting_ms"):
+                sheet.not_applicable(f"comm.{fact}", "one rank")
         elif comm.host_ops:
             sheet.absent(
                 "comm.exposed_frac", "collectives were called, but no kernel of theirs is in the trace"
@@ -205,6 +205,7 @@ def communication_facts(
             sheet.put("comm.total_ms", 0.0, source, basis)
             sheet.put("comm.exposed_ms", 0.0, source, basis)
             sheet.put("comm.exposed_frac", 0.0, source, basis)
+            sheet.put("comm.waiting_ms", 0.0, source, basis)
         return
     sheet.put("comm.total_ms", _per(comm.union_ms, steps), source, basis)
     sheet.put("comm.exposed_ms", _per(comm.exposed_ms, steps), source, basis)
@@ -212,6 +213,12 @@ def communication_facts(
     sheet.put("comm.overlap_frac", comm.overlap_frac, source, basis)
     sheet.put("comm.collectives_per_step", comm.kernels / steps, source, basis)
     if comm.collectives:
+        # A kernel of a collective runs while it waits: what equal calls take beyond the fastest is waiting.
+        waiting = sum(
+            min(row.exposed_ms, max(0.0, row.total_ms - row.count * row.fastest_ms))
+            for row in comm.collectives
+        )
+        sheet.put("comm.waiting_ms", waiting / steps, source, f"{basis}, against the fastest of equal calls")
         worst = max(comm.collectives, key=lambda row: row.exposed_ms)
         sheet.put("comm.main_collective", worst.kind, source, basis)
     sheet.put("comm.wait_known", comm.wait_or_transfer == "split", source, f"{len(traces.ranks)} ranks")
