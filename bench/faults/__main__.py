@@ -104,12 +104,14 @@ def main() -> None:
 
         fix_all(cases, args)
         return
+    from autotune.observe.cpu_load import CpuWatch
     from bench.faults import report, scores
     from bench.faults.turns import in_turn
 
     answers: list[Answer] = []
     path = args.results or (scores.SCORES / f"{args.save}.json" if args.save else None)
     commit, started_s = scores.commit(), time.monotonic()
+    cpu = CpuWatch(set)  # what is not this process's children is others'
     for said in in_turn(cases, args.work.resolve(), args.steps, args.python):
         answers.append(said)
         named = said.findings[0].rule if said.findings else said.failure[:80] or "nothing"
@@ -118,7 +120,10 @@ def main() -> None:
         if path is not None:
             heading = scores.heading(args.gpu, commit, time.monotonic() - started_s)
             scores.write(path, answers, heading)
-    marks, totals = scores.judge(cases, answers, scores.load_causes(), time.monotonic() - started_s)
+    wall_s, load = time.monotonic() - started_s, cpu.end()
+    if path is not None and load is not None:
+        scores.write(path, answers, scores.heading(args.gpu, commit, wall_s, load.foreign_cores))
+    marks, totals = scores.judge(cases, answers, scores.load_causes(), wall_s)
     if args.json:
         print(
             json.dumps(

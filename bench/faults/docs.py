@@ -66,7 +66,7 @@ def write_docs() -> Path:
         heading, answers = scores.read(path)
         marks, totals = scores.judge(cases, answers, causes, heading.get("wall_s"))
         judged[name] = {m.case.id: m for m in marks}
-        parts.append(f"## {title}\n\n{_heading(heading)}\n")
+        parts.append(f"## {title}\n\n{headline(heading)}\n")
         parts.append("\n".join(f"* {line}" for line in report.summary(totals)) + "\n")
     measured = yaml.safe_load(MEASURED.read_text())
     newest = judged.get("latest") or judged.get("first") or {}
@@ -86,12 +86,16 @@ def write_docs() -> Path:
     return report.DOCS
 
 
-def _heading(heading: dict[str, Any]) -> str:
+def headline(heading: dict[str, Any]) -> str:
     """How, when and where a score was taken, and what its time is."""
     said = f"`{heading['command']}`, {heading['when']}, {heading['machine']}"
     if not heading.get("wall_s"):
         return f"{said}; the time is the sum over the jobs."
-    return f"{said}, in one piece at commit {heading['commit']}; the time is that from its start to its end."
+    others = heading.get("others_cores")
+    beside = "" if others is None else f" Other programs used {others:.2f} cores meanwhile, on average."
+    return (
+        f"{said}, in one piece at commit {heading['commit']}; the time is from its start to its end.{beside}"
+    )
 
 
 def _sick(cases, measured, first, newest):  # type: ignore[no-untyped-def]

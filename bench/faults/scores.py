@@ -88,14 +88,18 @@ def commit() -> str:
     return name.stdout.strip() + (" with changes" if changed else "")
 
 
-def heading(gpu: bool, at_commit: str, wall_s: float) -> dict[str, Any]:
-    """What is said of a run of this process: when, where, how, on which code and how long."""
+def heading(gpu: bool, at_commit: str, wall_s: float, others_cores: float | None = None) -> dict[str, Any]:
+    """What is said of a run of this process: when, where, how, on which code, how long and beside what.
+
+    `others_cores`: what other programs used of the cores, known at the end of the run.
+    """
     return {
         "when": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "machine": machine(gpu),
         "command": command_line(),
         "commit": at_commit,
         "wall_s": round(wall_s, 1),
+        "others_cores": others_cores,
     }
 
 

@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT))
 from bench.faults import report, scores  # noqa: E402
 from bench.faults.analyse import Analysis, Answer, Said, evidence_lines, installed  # noqa: E402
 from bench.faults.cases import Case, Edit, edited_sources, load_cases  # noqa: E402
+from bench.faults.docs import headline  # noqa: E402
 from bench.faults.fix import Turn, load_rows, summary, totals, write_rows  # noqa: E402
 from bench.faults.measure import MEASURED  # noqa: E402
 from bench.faults.merge import newest_answers, newest_rows  # noqa: E402
@@ -192,6 +193,17 @@ def test_pieces_of_a_run_are_put_together_without_losing_a_result(tmp_path):
     assert json.loads((tmp_path / "all.json").read_text())["machine"] == "2 cores, B; 2 cores, A"
     answers = newest_answers([[answer(ONE, said("attention/a"))], [answer(ONE, failure="it crashed")]])
     assert [(a.case, a.failure) for a in answers] == [("one", "")]
+
+
+def test_a_score_says_how_long_the_whole_run_took(tmp_path):
+    heading = scores.heading(False, "abc1234", 600.0, 0.02)
+    scores.write(tmp_path / "all.json", [answer(CASES[0], said("attention/a"))], heading)
+    read, answers = scores.read(tmp_path / "all.json")
+    assert scores.judge(CASES, answers, CAUSES, read["wall_s"])[1].seconds == 600.0
+    assert scores.judge(CASES, answers, CAUSES)[1].seconds == 10.0  # pieces: the sum over the jobs
+    text = headline(read)
+    assert "in one piece at commit abc1234" in text and "0.02 cores" in text
+    assert "sum over the jobs" in headline({"command": "c", "when": "w", "machine": "m"})
 
 
 def test_jobs_of_one_process_start_in_pairs():
