@@ -190,6 +190,11 @@ def _warnings(observation: Observation | None, traces: TraceSummary | None) -> l
         seen = len(observation.ranks)
         if seen < observation.expected_ranks:
             notes.append(f"{seen} of {observation.expected_ranks} ranks reported")
+        made = max((len(rank.steps) for rank in observation.ranks), default=0)
+        if observation.mode == "profile" and observation.exit_code == 0 and made and traces is None:
+            notes.append(
+                f"the job ended after {made} steps, before one was profiled: with more steps more is decided"
+            )
         faults = sum(len(rank.hook_faults) for rank in observation.ranks)
         if faults:
             notes.append(f"{faults} faults inside the observer; the job was not affected (see faults.log)")

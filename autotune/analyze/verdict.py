@@ -48,6 +48,7 @@ _TOLD = {
     "sync.blocking_frac": "{} of the profiled step",
     "optimizer.step_frac": "{} of the step",
     "stall.log_frac": "{} of the step",
+    "stall.beside_frac": "{} of the step",
     "stall.checkpoint_frac": "{} of the run",
     "stall.evaluation_frac": "{} of the run",
 }

@@ -108,13 +108,14 @@ def _local(parameter: Any) -> Any:
 
 
 def _parameters(torch: Any, root: Any, modules: list[Any]) -> dict[str, Any]:
-    total = trainable = local_bytes = 0
+    total = trainable = adapters = local_bytes = 0
     dtypes: Counter[str] = Counter()
     frozen: Counter[str] = Counter()
-    for parameter in root.parameters():
+    for name_in_model, parameter in root.named_parameters():
         count = global_count(parameter)
         total += count
         trainable += count if parameter.requires_grad else 0
+        adapters += count if parameter.requires_grad and "lora_" in name_in_model else 0
         name = str(parameter.dtype).removeprefix("torch.")
         dtypes[name] += count
         if not parameter.requires_grad:
@@ -124,6 +125,7 @@ def _parameters(torch: Any, root: Any, modules: list[Any]) -> dict[str, Any]:
     return {
         "parameters": total,
         "trainable_parameters": trainable,
+        "adapter_parameters": adapters,
         "parameter_dtypes": dict(dtypes),
         "frozen_dtypes": dict(frozen),
         "local_parameter_bytes": local_bytes,

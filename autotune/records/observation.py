@@ -77,6 +77,7 @@ class ModelRecord(Record):
     transformers: bool = False
     parameters: int
     trainable_parameters: int
+    adapter_parameters: int | None = None  # of the trainable ones, those of low-rank adapters
     embedding_parameters: int | None = None
     embedding_tied: bool | None = None  # the output head uses the same table, so it does compute
     parameter_dtypes: dict[str, int] = Field(default_factory=dict)  # dtype -> elements (global)

@@ -113,6 +113,7 @@ def _in_full(number: int, finding: Finding, run_hint: str, job: bool) -> list[st
 
 
 def _sites(sites: list[CodeSite], most: int) -> list[str]:
+    most += len(sites) == most + 1  # one more place takes no more room than saying so
     lines = [
         line
         for site in sites[:most]

@@ -101,7 +101,7 @@ def _finding(loaded: LoadedRule, context: Context) -> Finding:
         message=context.prose(rule.message),
         evidence=[item for name in rule.evidence if (item := evidence(name, context)) is not None],
         gain=gain,
-        sites=_sites(loaded, context.sites),
+        sites=_sites(loaded, context),
         fixes=fixes(loaded, context),
         caution=context.prose(rule.caution),
         parity=rule.parity,
@@ -209,11 +209,19 @@ def _places(step: AtSite, sites: Sequence[Site]) -> list[Site]:
     ]
 
 
-def _sites(loaded: LoadedRule, sites: Sequence[Site]) -> list[CodeSite]:
-    """Places of the fixes in the order of their steps, so that the call that matters comes first."""
-    steps = [step for way in loaded.rule.fix for step in way.steps if isinstance(step, AtSite)]
-    found = [site for step in steps for site in _places(step, sites)]
-    found += [site for site in sites if site.kind in loaded.rule.sites]
+def _edited(ways: Sequence[FixWay], sites: Sequence[Site]) -> list[Site]:
+    steps = [step for way in ways for step in way.steps if isinstance(step, AtSite)]
+    return [site for step in steps for site in _places(step, sites)]
+
+
+def _sites(loaded: LoadedRule, context: Context) -> list[CodeSite]:
+    """Places of the fixes that apply, in the order of their steps; then the rule's own; else of any fix."""
+    sites = context.sites
+    ways = list(zip(loaded.rule.fix, loaded.applies, strict=True))
+    apply = [way for way, holds in ways if holds is None or holds.truth(context.facts) is True]
+    found = _edited(apply, sites)
+    found += [site for kind in loaded.rule.sites for site in sites if site.kind == kind]
+    found = found or _edited(loaded.rule.fix, sites)
     return [
         CodeSite(
             file=site.file,

@@ -36,3 +36,8 @@ def test_a_launch_beside_other_work_says_so(tmp_path: Path) -> None:
     assert note.startswith("the CPU was shared while this was timed: other programs used 1.0 of 2 cores")
     assert not [n for n in _notes(tmp_path, foreign=0.1, idle=0.04) if "CPU" in n]
     assert not [n for n in _notes(tmp_path, foreign=0.9, idle=0.4) if "CPU" in n]
+
+
+def test_a_job_that_ends_before_a_step_is_profiled_says_so(tmp_path: Path) -> None:
+    notes = _notes(tmp_path, foreign=0.1, idle=0.4)
+    assert "the job ended after 10 steps, before one was profiled: with more steps more is decided" in notes

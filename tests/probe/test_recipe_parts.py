@@ -128,6 +128,11 @@ def test_adapters_are_read_with_what_is_unusual() -> None:
     found = settings.adapter_of(peft.get_peft_model(hf.LlamaForCausalLM(config), rslora))
     assert found["odd"] == ["use_rslora"] and "down_proj" in found["target_modules"]
     assert settings.adapter_of(hf.LlamaForCausalLM(config)) is None
+    saved = peft.LoraConfig(r=4, target_modules=["v_proj"], modules_to_save=["lm_head"])
+    counts = part("model_facts")._parameters(
+        torch, peft.get_peft_model(hf.LlamaForCausalLM(config), saved), []
+    )
+    assert counts["trainable_parameters"] - counts["adapter_parameters"] == 16 * 8  # the whole output layer
 
 
 def test_calls_of_load_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

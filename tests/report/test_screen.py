@@ -10,13 +10,13 @@ from recorded_runs import TRACE, finding, value
 
 from autotune.cli.main import run
 from autotune.records.facts import FactSheet
-from autotune.records.findings import Diagnosis, Evidence
+from autotune.records.findings import CodeSite, Diagnosis, Evidence
 from autotune.records.ladder import Ladder, LoopState, Rung
 from autotune.records.verdict import Contrast, ParityResult, Settings, Verdict
 from autotune.report.figures import best_ratio, figures, matrix_unit_frac, step_bar
 from autotune.report.ladder import render_ladder
 from autotune.report.sources import sources_of
-from autotune.report.terminal import render_diagnosis
+from autotune.report.terminal import _sites, render_diagnosis
 from autotune.report.verdict import render_verdict
 from autotune.report.wrapping import duration, durations, wrap
 from autotune.store import read_record, write_record
@@ -275,3 +275,9 @@ def test_a_loop_that_goes_on_does_not_send_the_user_elsewhere(from_job: Path) ->
     assert "\nmore: autotune report" in render_diagnosis(_diagnosis(from_job))
     text = render_diagnosis(_diagnosis(from_job), goes_on=True)
     assert "\nmore: " not in text and "\nnext: " not in text
+
+
+def test_the_one_other_place_of_a_finding_is_shown_and_not_counted() -> None:
+    sites = [CodeSite(file="/job/train.py", line=line) for line in (35, 61, 70)]
+    assert _sites(sites[:2], 1) == ["      at /job/train.py:35", "      at /job/train.py:61"]
+    assert _sites(sites, 1) == ["      at /job/train.py:35", "      and 2 more places"]

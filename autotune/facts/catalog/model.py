@@ -29,6 +29,13 @@ FACTS = (
     Fact("model.dropout_active", "bool", "", "Some dropout with p > 0 runs in training", "probe"),
     Fact("model.is_compiled", "bool", "", "torch.compile wraps the model or its blocks", "probe"),
     Fact("model.lora", "bool", "", "Trained through low-rank adapters", "probe"),
+    Fact(
+        "model.beside_adapters_frac",
+        "float",
+        "frac",
+        "Share of the trainable parameters that belong to no low-rank adapter although there are adapters",
+        "probe",
+    ),
     Fact("model.use_cache", "bool", "", "The key/value cache is built during training", "probe"),
     Fact("model.frozen_frac", "float", "frac", "Share of parameters that are frozen", "derived"),
     Fact(

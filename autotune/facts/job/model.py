@@ -50,6 +50,11 @@ def model_facts(sheet: SheetBuilder, lead: RankObservation, basis: str) -> None:
     sheet.put("model.dropout_active", model.dropout_active, source)
     sheet.put("model.is_compiled", model.compiled, source)
     sheet.put("model.lora", model.lora, source)
+    if model.adapter_parameters and model.trainable_parameters:
+        whole = 1.0 - model.adapter_parameters / model.trainable_parameters
+        sheet.put("model.beside_adapters_frac", max(0.0, whole), source, basis)
+    else:
+        sheet.not_applicable("model.beside_adapters_frac", "no low-rank adapters are trained")
     forward = lead.forward
     sheet.put("model.use_cache", _cache_built(model, forward), source)
     if model.parameters:
