@@ -8,11 +8,14 @@ from autotune.records.findings import Finding
 from autotune.records.terms import SEVERITIES
 
 _CONFIDENCE = {"high": 2, "medium": 1, "low": 0}
+_SMALL = ("info", "low")
 _Weight = tuple[int, float, int]
 
 
 def ranked(findings: Sequence[Finding], causes: Mapping[str, Sequence[str]]) -> list[Finding]:
     """Findings with their cause settled, most important first; `causes` lists what can explain each rule.
+
+    A finding that is worth little itself explains nothing.
 
     Findings that only work together stand together, at the place of the strongest of them, in the order they
     are applied. A symptom stands after everything that is not explained by something else.
@@ -45,7 +48,7 @@ def ranked(findings: Sequence[Finding], causes: Mapping[str, Sequence[str]]) -> 
 
 
 def _with_cause(finding: Finding, causes: Sequence[str], by_rule: Mapping[str, Finding]) -> Finding:
-    cause = next((name for name in causes if name in by_rule), None)
+    cause = next((name for name in causes if name in by_rule and by_rule[name].severity not in _SMALL), None)
     return finding.model_copy(update={"explained_by": cause})
 
 
