@@ -140,7 +140,7 @@ def _beside(leaf: FrameType, ends: dict[CodeType, int], fetches: bool) -> list[p
 
 
 def _is_named(code: CodeType) -> bool:
-    name = code.co_filename.replace("\\", "/")
+    name = frames.library_path(code.co_filename)
     return any(part in name for part in _NAMED)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from typing import Any
@@ -44,7 +43,7 @@ def _called_by_user(frame: Any) -> bool:
         name = frame.f_code.co_filename
         if frames.is_user(name):
             return True
-        if not frames.is_observer(name) and not _INNER.search(name.replace(os.sep, "/")):
+        if not frames.is_observer(name) and not _INNER.search(frames.library_path(name)):
             return False
         frame = frame.f_back
     return False

@@ -63,6 +63,16 @@ def _decide(filename: str) -> int:
     return _USER if os.path.isfile(path) else _LIBRARY
 
 
+def library_path(filename: str) -> str:
+    """Path of a package's file below the folder of packages: the environment's own may be called anything."""
+    name = filename.replace("\\", "/")
+    for folder in ("/site-packages/", "/dist-packages/"):
+        _, found, inner = name.rpartition(folder)
+        if found:
+            return f"/{inner}"
+    return name
+
+
 def nearest_user(frame: FrameType | None) -> FrameType | None:
     """The first user frame from `frame` outwards."""
     while frame is not None and not is_user(frame.f_code.co_filename):
@@ -79,7 +89,7 @@ def user_behind_torch(frame: FrameType | None) -> tuple[FrameType | None, bool]:
         if owner == _USER:
             return frame, only_torch
         if owner == _LIBRARY and only_torch:
-            only_torch = f"{os.sep}torch{os.sep}" in name
+            only_torch = str(frame.f_globals.get("__name__", "")).partition(".")[0] == "torch"
         frame = frame.f_back
     return None, False
 

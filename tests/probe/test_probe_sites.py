@@ -136,6 +136,23 @@ def test_user_files_and_others(tmp_path: Path) -> None:
     assert not frames.is_user(frames.__file__)
 
 
+@pytest.mark.parametrize(("package", "through_torch"), [("accelerate", False), ("torch", True)])
+def test_an_environment_in_a_folder_called_torch(tmp_path: Path, package: str, through_torch: bool) -> None:
+    """Only the package itself is torch, whatever the folders around it are called."""
+    script = tmp_path / "job.py"
+    script.write_text("found = prepare()\n")
+    inner = f"/opt/torch/.venv/lib/python3.12/site-packages/{package}/data_loader.py"
+    space = {"__name__": f"{package}.data_loader", "frames": frames, "sys": sys}
+    exec(
+        compile("def prepare():\n    return frames.user_behind_torch(sys._getframe())", inner, "exec"), space
+    )
+    job = {"__name__": "__main__", "prepare": space["prepare"]}
+    exec(compile(script.read_text(), str(script), "exec"), job)
+    user, torch_only = job["found"]
+    assert user.f_code.co_filename == str(script) and torch_only is through_torch
+    assert frames.library_path(inner) == f"/{package}/data_loader.py"
+
+
 def test_import_hook_runs_once_after_the_module_and_leaves_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
