@@ -23,14 +23,15 @@ def proof_of(run: Path, job: PatchedJob, plan: Plan | None) -> Proof:
     paths = sorted((run / "trials").glob("*/verdict.json"))
     verdicts = [read_record(path, Verdict) for path in paths if path.parent.name != "self-check"]
     if plan is None:
-        return _of_the_loop(run)
+        return _with_later(run, job, _of_the_loop(run))
     own = [verdict for verdict in verdicts if verdict.arms[1:] and _same(verdict.arms[-1], job)]
     tried = {rule for verdict in verdicts for arm in verdict.arms[1:] for rule in _rules_of(run, arm)}
     untried = [] if own else [rule for rule in job.rules if rule not in tried]
     best = next((verdict for verdict in own if verdict.accepted), own[-1] if own else None)
     if best is not None:
         word = "proven" if best.accepted else "not proven"
-        return Proof(proven=best.accepted, sentence=f"{word}: {best.sentence}", untried=untried)
+        proof = Proof(proven=best.accepted, sentence=f"{word}: {best.sentence}", untried=untried)
+        return _with_later(run, job, proof) if best.accepted else proof
     if not tried:
         why = "no trial of this run has measured any of these changes"
     elif untried:
@@ -49,6 +50,20 @@ def _of_the_loop(run: Path) -> Proof:
     if ladder is None or last is None or ladder.outcome != "faster" or last.ratio_to_first is None:
         return Proof(proven=False, sentence="not proven: autotune optimize has not come to its end")
     return Proof(proven=True, sentence=f"proven by autotune optimize: {last.ratio_to_first:.2f}x faster")
+
+
+def _with_later(run: Path, job: PatchedJob, proof: Proof) -> Proof:
+    """Beside the proof: what `autotune verify` of the same job said where it did not show it."""
+    from autotune.records.verdict import Verdict
+
+    path = run / "trials" / "verify" / "verdict.json"
+    if not proof.proven or not path.exists():
+        return proof
+    verdict = read_record(path, Verdict)
+    if verdict.accepted or not verdict.arms[1:] or not _same(verdict.arms[-1], job):
+        return proof
+    told = f"{proof.sentence}; autotune verify of the same changes did not show it: {verdict.sentence}"
+    return proof.model_copy(update={"sentence": told})
 
 
 def _same(arm: ArmRecord, job: PatchedJob) -> bool:

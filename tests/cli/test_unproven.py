@@ -100,3 +100,15 @@ def test_a_kept_job_is_proven_when_its_ladder_says_so(tmp_path: Path, outcome: s
     write_record(tmp_path / "ladder.json", ladder)
     proof = proof_of(tmp_path, _job(tmp_path, "kept", [EAGER], "k"), None)
     assert proof.proven is (outcome == "faster") and ("2.50x faster" in proof.sentence) is proof.proven
+
+
+@pytest.mark.parametrize(("later", "told"), [("undecided", True), ("faster", False)])
+def test_a_later_comparison_that_showed_nothing_is_told_beside_the_proof(
+    tmp_path: Path, later: str, told: bool
+) -> None:
+    rungs = [Rung(name="as it was", ratio_to_first=1.0), Rung(name="eager", ratio_to_first=2.5)]
+    write_record(tmp_path / "ladder.json", Ladder(run="r", state="finished", rungs=rungs, outcome="faster"))
+    kept = _job(tmp_path, "kept", [EAGER], "k")
+    _measured(tmp_path, "verify", kept, later)
+    proof = proof_of(tmp_path, kept, None)
+    assert proof.proven and ("did not show it: it is undecided" in proof.sentence) is told
