@@ -15,6 +15,8 @@ from bench.faults.measure import MEASURED
 from bench.faults.score import Mark
 
 UNSEEN = HERE / "scores" / "unseen.md"  # trials on jobs written for the occasion and not kept
+ON_A_GPU = HERE / "scores" / "gpu.json"
+GPU_NOTES = HERE / "scores" / "gpu.md"  # what the score on a GPU showed
 REASONS = HERE / "scores" / "reasons.yaml"  # job -> why it is missed, or not named first
 
 INTRODUCTION = """# Diagnosis: the score
@@ -72,6 +74,8 @@ def write_docs() -> Path:
     newest = judged.get("latest") or judged.get("first") or {}
     first = judged.get("first", {})
     parts += [_sick(cases, measured, first, newest), _missed(newest), _healthy(cases, first, newest)]
+    if ON_A_GPU.exists():
+        parts.append(_on_a_gpu(cases, causes))
     if FIX.exists():
         parts.append(_fixes("Repairs", json.loads(FIX.read_text()), cases))
     if FIX_UNSAFE.exists():
@@ -136,6 +140,24 @@ def _missed(newest: dict[str, Mark]) -> str:
     if len(lines) == 1:
         lines.append("Nothing: every planted cause is named, and first.")
     return "\n".join(lines) + "\n"
+
+
+def _on_a_gpu(cases: list[Case], causes: dict[str, list[str]]) -> str:
+    """The faults that only a GPU shows, with their own score."""
+    heading, answers = scores.read(ON_A_GPU)
+    marks, totals = scores.judge(cases, answers, causes, heading.get("wall_s"))
+    lines = [f"## Faults that only a GPU shows\n\n{headline(heading)}\n"]
+    lines += [f"* {line}" for line in report.summary(totals)]
+    lines += ["", "| job | planted | first | named | place | false alarms |", "|---|---|---|---|---|---|"]
+    for m in marks:
+        place = {True: "yes", False: "no", None: "-"}[m.pointed]
+        alarms = ", ".join(f"`{said.rule}`" for said in m.false_alarms) or "-"
+        first = "yes" if m.first else "no"
+        lines.append(
+            f"| {m.case.id} | {m.case.title} | {first} | {report.first_named(m)} | {place} | {alarms} |"
+        )
+    notes = GPU_NOTES.read_text() if GPU_NOTES.exists() else ""
+    return "\n".join([*lines, "", notes])
 
 
 def _healthy(cases, first, newest):  # type: ignore[no-untyped-def]
