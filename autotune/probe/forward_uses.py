@@ -229,7 +229,6 @@ def _report() -> None:
     _tell("uncached_forward", uncached)
     found: dict[str, Any] = {
         "steps": steps,
-        "step_ms": round((end_ns - begin_ns) / steps / 1e6, 4),
         "uncached_in_generate": bool(uncached) and all(call.generate for call in uncached),
         "uncached_ms_per_step": _ms(uncached, steps),
         "cached_calls_per_step": round(sum(begin_ns <= at < end_ns for at in _cached_ns) / steps, 2),

@@ -31,7 +31,6 @@ class ForwardUses(Record):
     """Calls of the outermost model in a few steps of the warm-up."""
 
     steps: int
-    step_ms: float | None = None  # duration of these steps
     unused_ms_per_step: float | None = None  # a graph was recorded and no output got a gradient
     unused_calls_per_step: float | None = None
     repeated: bool | None = None  # all of them had the inputs of a call that was trained on

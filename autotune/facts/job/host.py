@@ -64,8 +64,9 @@ def host_facts(sheet: SheetBuilder, observation: Observation) -> None:
     if uses is None:
         return
     source, basis = "probe, calls of the model", f"{uses.steps} steps, rank {lead.rank}"
-    # of the steps that were looked at: those of the warm-up may be longer than the timed ones
-    step_ms = max(uses.step_ms or 0.0, sheet.number("run.step_ms") or 0.0)
+    # of the steps looked at: they may be longer than the timed ones, and hold most of the probe's own work
+    looked = [max(0.0, step.duration_ms - (step.hook_ms or 0.0)) for step in lead.steps[1 : 1 + uses.steps]]
+    step_ms = max(sum(looked) / len(looked) if looked else 0.0, sheet.number("run.step_ms") or 0.0)
     sheet.put("host.uncached_in_generate", uses.uncached_in_generate, source, basis)
     sheet.put("host.cached_forwards_per_step", uses.cached_calls_per_step, source, basis)
     sheet.put("host.uncached_forwards_per_step", uses.uncached_calls_per_step, source, basis)
