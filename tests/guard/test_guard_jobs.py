@@ -121,6 +121,7 @@ def test_what_lies_in_a_folder_for_temporary_files_already_is_the_users(
     assert any("1 removal" in note and "checkpoint-1" in note for note in observation.notes)
 
 
+@pytest.mark.full
 def test_trainer_with_hub_pushes(tmp_path: Path) -> None:
     project = tmp_path / "project"
     start(project, "saves_trainer.py", [PYTHON, "saves_trainer.py", "4"])
@@ -136,6 +137,7 @@ def test_trainer_with_hub_pushes(tmp_path: Path) -> None:
     assert not any(action == "refused" for action, _ in calls)
 
 
+@pytest.mark.full
 def test_fsdp2_with_distributed_checkpoints(tmp_path: Path) -> None:
     project = tmp_path / "project"
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}

@@ -40,6 +40,7 @@ def _watch(
     return observation, watch_report(observation)
 
 
+@pytest.mark.full
 @pytest.mark.job
 def test_a_loader_that_gets_slower_is_told(tmp_path: Path) -> None:
     observation, report = _watch(tmp_path, "--fault", "drift", "--steps", "2500")

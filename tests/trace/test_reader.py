@@ -284,6 +284,7 @@ def test_offset_of_a_fault_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert abs(offset - at) <= 2
 
 
+@pytest.mark.full
 def test_a_recorded_trace_in_tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = digest(read_trace(path(SAMPLED0)))
     monkeypatch.setattr(source, "BLOCK_BYTES", 50_001)
