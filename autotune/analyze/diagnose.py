@@ -191,7 +191,8 @@ def _warnings(observation: Observation | None, traces: TraceSummary | None) -> l
         if seen < observation.expected_ranks:
             notes.append(f"{seen} of {observation.expected_ranks} ranks reported")
         made = max((len(rank.steps) for rank in observation.ranks), default=0)
-        if observation.mode == "profile" and observation.exit_code == 0 and made and traces is None:
+        traced = any(rank.trace_file for rank in observation.ranks)
+        if observation.mode == "profile" and observation.exit_code == 0 and made and not traced:
             notes.append(
                 f"the job ended after {made} steps, before one was profiled: with more steps more is decided"
             )

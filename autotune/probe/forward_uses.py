@@ -21,10 +21,8 @@ from .core import core, hook
 
 _FROM, _STEPS = 1, 4  # steps that have ended before the first one that is looked at, and how many
 _FEWEST_GROWING = 4
-_FRAMES, _GENERATION = (
-    12,
-    "transformers.generation.utils",
-)  # callers looked at, and the one looked for
+_FRAMES = 12  # callers that are looked at
+_GENERATION = "transformers.generation.utils"
 _CACHES = ("past_key_values", "past_key_value", "cache_params", "past", "cache", "kv_cache")
 
 

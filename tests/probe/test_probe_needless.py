@@ -60,7 +60,7 @@ def test_two_forwards_that_are_both_trained_on_are_used(tmp_path: Path) -> None:
 @pytest.mark.job
 def test_generation_without_a_cache(tmp_path: Path) -> None:
     job, facts = _facts(tmp_path, "generate")
-    assert facts["host.uncached_forwards_per_step"] >= 39.0 and 0.1 < facts["host.uncached_frac"] < 1.0
+    assert facts["host.uncached_forwards_per_step"] >= 39.0 and 0.2 < facts["host.uncached_frac"] < 1.0
     assert job.site("uncached_forward").line == _line("ids = torch.cat")
 
 

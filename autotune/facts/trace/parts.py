@@ -218,6 +218,7 @@ def communication_facts(
             min(row.exposed_ms, max(0.0, row.total_ms - row.count * row.fastest_ms))
             for row in comm.collectives
         )
+        waiting = min(waiting, comm.exposed_ms or 0.0)  # calls beside each other are exposed once
         sheet.put("comm.waiting_ms", waiting / steps, source, f"{basis}, against the fastest of equal calls")
         worst = max(comm.collectives, key=lambda row: row.exposed_ms)
         sheet.put("comm.main_collective", worst.kind, source, basis)
