@@ -1,7 +1,10 @@
 """The fault bench: does autotune name what was planted, and is it silent on healthy jobs?
 
 python -m bench.faults                      the jobs that a CPU can show
-python -m bench.faults --gpu                all of them, on a GPU
+python -m bench.faults --gpu                all of them, on a GPU; healthy twins, too
+python -m bench.faults --gpu --gpu-only --kernels FOLDER --minutes 8 --resume --results gpu.json
+                                            a visit to a GPU: only what needs one, the most telling jobs first
+python -m bench.faults --gpu --gpu-only --rehearse    the same at tiny sizes on a CPU
 python -m bench.faults --only 'healthy-*'   some of them
 python -m bench.faults --fix                the whole loop, and the share of the slowdown recovered
 python -m bench.faults --fix --resume --minutes 8     the next piece of it
@@ -19,16 +22,11 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench.faults.cases import Case, load_cases
-
-if TYPE_CHECKING:
-    from bench.faults.analyse import Answer
+from bench.faults.gpu import plan
 
 
 def options() -> argparse.Namespace:
@@ -42,14 +40,18 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--skip", action="append", metavar="GLOB", help="not these jobs (likewise)")
     parser.add_argument("--gpu", action="store_true", help="also the faults that only a GPU shows")
+    parser.add_argument("--gpu-only", action="store_true", help="with --gpu: nothing that a CPU can show")
+    parser.add_argument("--kernels", type=Path, metavar="FOLDER", help="packages with the fused kernels")
+    parser.add_argument("--rehearse", action="store_true", help="with --gpu: tiny sizes, on a CPU")
+    parser.add_argument("--limit", type=float, metavar="S", help="of one job (default 300, with --gpu 100)")
     parser.add_argument("--fix", action="store_true", help="run `autotune optimize` on the sick jobs")
     parser.add_argument("--steps", type=int, default=8, help="timed steps of each job (default 8)")
     parser.add_argument("--max-minutes", type=float, default=5.0, help="of one job with --fix (default 5)")
     parser.add_argument("--max-pairs", type=int, default=6, help="of runs, with --fix (default 6)")
     parser.add_argument("--turns", type=int, default=2, help="with --fix: plain starts of each (default 2)")
-    parser.add_argument("--resume", action="store_true", help="with --fix: leave out what is already there")
+    parser.add_argument("--resume", action="store_true", help="leave out what is already there")
     parser.add_argument("--unsafe", action="store_true", help="with --fix: also changes for review")
-    parser.add_argument("--minutes", type=float, help="with --fix: start no further job after this time")
+    parser.add_argument("--minutes", type=float, help="start nothing later; a plain run ends then")
     parser.add_argument("--work", type=Path, default=Path("runs/faults"), help="folder of jobs and runs")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the jobs")
     parser.add_argument("--results", type=Path, metavar="FILE", help="where results go, not scores/")
@@ -58,22 +60,31 @@ def options() -> argparse.Namespace:
     parser.add_argument("--write-docs", action="store_true", help="only write docs/diagnosis.md")
     parser.add_argument("--list", action="store_true", help="only list the jobs")
     parser.add_argument("--json", action="store_true", help="answers, marks and totals as JSON")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if (args.gpu_only or args.rehearse or args.kernels) and not args.gpu:
+        parser.error("--gpu-only, --rehearse and --kernels go with --gpu")
+    return args
 
 
 def chosen(args: argparse.Namespace) -> list[Case]:
-    """The jobs asked for. A name that matches nothing is an error."""
-    cases = [case for case in load_cases() if args.gpu or case.needs == "cpu"]
+    """The jobs asked for; on a GPU with their twins. A name that matches nothing is an error."""
+    cases = load_cases()
+    visit = plan(cases, args.rehearse)
+    known = [] if args.gpu_only else [case for case in cases if case.needs == "cpu"]
+    if args.gpu:
+        known += visit.cases
     only, skip = _globs(args.only), _globs(args.skip)
     for glob in (*only, *skip):
-        if not fnmatch.filter([case.id for case in cases], glob):
+        if not fnmatch.filter([case.id for case in known], glob):
             raise SystemExit(f"no job is called {glob}; --list shows them (--gpu: all)")
-    return [
-        case
-        for case in cases
-        if (not only or any(fnmatch.fnmatch(case.id, glob) for glob in only))
-        and not any(fnmatch.fnmatch(case.id, glob) for glob in skip)
-    ]
+    wanted = {case.id for case in known if not only or _matches(case.id, only)}
+    if args.gpu:
+        wanted |= {visit.twins[name] for name in wanted if name in visit.twins}
+    return [case for case in known if case.id in wanted and not _matches(case.id, skip)]
+
+
+def _matches(name: str, globs: list[str]) -> bool:
+    return any(fnmatch.fnmatch(name, glob) for glob in globs)
 
 
 def _globs(given: list[str] | None) -> list[str]:
@@ -104,34 +115,9 @@ def main() -> None:
 
         fix_all(cases, args)
         return
-    from autotune.observe.cpu_load import CpuWatch
-    from bench.faults import report, scores
-    from bench.faults.turns import in_turn
+    from bench.faults.plain import run
 
-    answers: list[Answer] = []
-    path = args.results or (scores.SCORES / f"{args.save}.json" if args.save else None)
-    commit, started_s = scores.commit(), time.monotonic()
-    cpu = CpuWatch(set)  # what is not this process's children is others'
-    for said in in_turn(cases, args.work.resolve(), args.steps, args.python):
-        answers.append(said)
-        named = said.findings[0].rule if said.findings else said.failure[:80] or "nothing"
-        at = f"{len(answers)}/{len(cases)}"
-        print(f"{at} {said.case}: {named} ({said.seconds:.0f} s)", file=sys.stderr, flush=True)
-        if path is not None:
-            heading = scores.heading(args.gpu, commit, time.monotonic() - started_s)
-            scores.write(path, answers, heading)
-    wall_s, load = time.monotonic() - started_s, cpu.end()
-    if path is not None and load is not None:
-        scores.write(path, answers, scores.heading(args.gpu, commit, wall_s, load.foreign_cores))
-    marks, totals = scores.judge(cases, answers, scores.load_causes(), wall_s)
-    if args.json:
-        print(
-            json.dumps(
-                {"answers": [a.to_json() for a in answers], "totals": report.totals_json(totals)}, indent=1
-            )
-        )
-    else:
-        print(report.terminal(marks, totals))
+    run(cases, args)
 
 
 if __name__ == "__main__":

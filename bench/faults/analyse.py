@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.faults.cases import Case, command, edited_sources, lay_out
 
-LIMIT_S = 300
+LIMIT_S = 300.0
+_END_S = 20.0  # that autotune has to end its job and itself
+CUT_OFF = "cut off by the end of the visit"
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,47 @@ class Said:
 
 
 @dataclass(frozen=True)
+class Pace:
+    """The steps of the timing window: without the profiler, its ends read when the device has caught up."""
+
+    ms: float  # of a step: length of the window over its steps
+    steps: int
+    median_ms: float
+    tokens: float | None  # of a step, with padding
+
+    @classmethod
+    def read(cls, path: Path) -> Pace | None:
+        """From observation.json; None where no window was closed. Of several ranks the slowest."""
+        data = json.loads(path.read_text())
+        paces = [pace for rank in data["ranks"] if (pace := cls._of_rank(rank)) is not None]
+        return max(paces, key=lambda pace: pace.ms) if paces else None
+
+    @classmethod
+    def _of_rank(cls, rank: dict[str, Any]) -> Pace | None:
+        windows = rank["windows"]
+        at = next((n for n, window in enumerate(windows) if window["name"] == "timing"), None)
+        if at is None or at + 1 >= len(windows):
+            return None
+        begin, end = windows[at], windows[at + 1]
+        inside = [s for s in rank["steps"] if begin["begins_after"] < s["index"] <= end["begins_after"]]
+        if not inside:
+            return None
+        tokens = [step["tokens"] for step in inside]
+        return cls(
+            ms=round(1000 * (end["synced_s"] - begin["synced_s"]) / len(inside), 3),
+            steps=len(inside),
+            median_ms=round(statistics.median(step["duration_ms"] for step in inside), 3),
+            tokens=None if None in tokens else statistics.fmean(tokens),
+        )
+
+    def against(self, other: Pace) -> float:
+        """How many times as long as the other's, for a token where both know their tokens."""
+        if self.tokens and other.tokens:
+            return (self.ms / self.tokens) / (other.ms / other.tokens)
+        return self.ms / other.ms
+
+
+@dataclass(frozen=True)
 class Answer:
     """What autotune said of one job."""
 
@@ -40,6 +86,7 @@ class Answer:
     findings: tuple[Said, ...] = ()
     failure: str = ""  # why there is no diagnosis
     named_lines: tuple[str, ...] = field(default=())  # `file:line` of the planted evidence
+    pace: Pace | None = None
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
@@ -52,6 +99,7 @@ class Answer:
             for said in data["findings"]  # type: ignore[attr-defined]
         )
         data["named_lines"] = tuple(data.get("named_lines", ()))  # type: ignore[arg-type]
+        data["pace"] = Pace(**data["pace"]) if data.get("pace") else None  # type: ignore[arg-type]
         return cls(**data)  # type: ignore[arg-type]
 
 
@@ -76,24 +124,61 @@ def prepare(case: Case, work: Path) -> tuple[Path, dict[str, str]]:
     return job, env
 
 
-def installed(names: tuple[str, ...], python: str) -> list[str]:
-    """Those of the packages that an interpreter finds."""
+def installed(names: tuple[str, ...], python: str, folder: Path | None = None) -> list[str]:
+    """Those of the packages that an interpreter finds, or that it finds in `folder`."""
     if not names:
         return []
+    if folder is not None:
+        names = tuple(name for name in names if (folder / name).is_dir())
     ask = "import importlib.util, sys; print(*filter(importlib.util.find_spec, sys.argv[1:]))"
+    env = os.environ if folder is None else with_folder(folder)
     return subprocess.run(
-        [python, "-c", ask, *names], capture_output=True, text=True, check=True
+        [python, "-c", ask, *names], capture_output=True, text=True, check=True, env=env
     ).stdout.split()
+
+
+def with_folder(folder: Path) -> dict[str, str]:
+    """The environment with a folder of packages in front."""
+    return {**os.environ, "PYTHONPATH": _path(folder)}
+
+
+def _path(folder: Path) -> str:
+    return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How jobs are run: of all of them the same."""
+
+    steps: int
+    python: str = sys.executable
+    kernels: Path | None = None  # folder with the fused kernels
+    limit_s: float = LIMIT_S  # of one job, without the time it was held
+    ends_at_s: float = math.inf  # on the monotonic clock: what runs then is given up
+
+
+def typed(case: Case, work: Path, setting: Setting) -> list[str]:
+    """The command that analyses a job."""
+    line = [sys.executable, "-m", "autotune", "analyze", "--json", "--quiet"]
+    line += ["--steps", str(setting.steps), "--runs-dir", str(work / "runs"), "--"]
+    if case.kernels and setting.kernels is not None:  # for the job alone, not for autotune
+        line += ["env", f"PYTHONPATH={_path(setting.kernels)}"]
+    return [*line, *command(case, setting.python)]
 
 
 class Analysis:
     """`autotune analyze --json` at work on a job laid out under `work`."""
 
-    def __init__(self, case: Case, work: Path, steps: int, python: str = sys.executable) -> None:
+    limit_s: float = LIMIT_S
+    ends_at_s: float = math.inf
+    _too_late = ""  # why it was ended before it had answered
+
+    def __init__(self, case: Case, work: Path, setting: Setting) -> None:
         self.case, self.work = case, work
+        self.limit_s = max(setting.limit_s, case.limit_s or 0.0)
+        self.ends_at_s = setting.ends_at_s
         job, env = prepare(case, work)
-        line = [sys.executable, "-m", "autotune", "analyze", "--json", "--quiet", "--steps", str(steps)]
-        line += ["--runs-dir", str(work / "runs"), "--", *command(case, python)]
+        line = typed(case, work, setting)
         self.held_s = 0.0
         self._held_at_s: float | None = None
         self._ended_s: float | None = None
@@ -147,8 +232,9 @@ class Analysis:
         try:
             code = self.process.wait(timeout=max(0.0, self._left_s()))
         except subprocess.TimeoutExpired:
-            self.give_up()
-            return Answer(self.case.id, float(LIMIT_S), -1, failure=f"no answer within {LIMIT_S} s")
+            self.end_if_late()
+        if self._too_late:
+            return Answer(self.case.id, round(self.ran_s(), 1), -1, failure=self._too_late)
         self.is_over()
         seconds = round(self.ran_s(), 1)
         runs = sorted((self.work / "runs").glob("at-*"))
@@ -162,16 +248,32 @@ class Analysis:
             return Answer(self.case.id, seconds, code, run, failure=failure or "no diagnosis")
         failure = stderr.strip()[-600:] if code else ""
         lines = evidence_lines(self.case)
-        return Answer(self.case.id, seconds, code, run, document["verdict"], findings, failure, lines)
+        seen = next(Path(run).glob("launches/observe/observation.json"), None) if run else None
+        pace = Pace.read(seen) if seen is not None else None
+        return Answer(self.case.id, seconds, code, run, document["verdict"], findings, failure, lines, pace)
 
     def _left_s(self) -> float:
-        return LIMIT_S - self.ran_s()
+        return min(self.limit_s - self.ran_s(), self.ends_at_s - time.monotonic())
+
+    def end_if_late(self) -> None:
+        """End it where its time, or that of the visit, is over."""
+        if self._left_s() <= 0 and not self.is_over():
+            ended = time.monotonic() >= self.ends_at_s
+            self._too_late = CUT_OFF if ended else f"no answer within {self.limit_s:.0f} s"
+            self.give_up()
+            self.is_over()
 
     def give_up(self) -> None:
-        """End it and its job."""
+        """End it and its job, whatever they hang in."""
         self.go_on()
+        left = tree(self.process.pid)
         self.process.terminate()  # autotune ends its job before it leaves
-        self.process.wait()
+        try:
+            self.process.wait(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            for pid in {*left, *tree(self.process.pid)}:
+                _send(pid, signal.SIGKILL)
+            self.process.wait()
 
 
 def tree(root: int) -> list[int]:

@@ -34,6 +34,11 @@ class Case:
     does: str = ""
     args: str = ""  # of the reference and of the sick job
     processes: int = 1
+    gpu_args: str | None = None  # in their place on a GPU: a size at which the fault shows there
+    gpu_processes: int | None = None  # likewise
+    gpus: int = 1  # that a run on GPUs needs
+    kernels: bool = False  # meant to run with the fused kernels (on a GPU)
+    limit_s: float | None = None  # of a job that may take longer than others
     env: dict[str, str] = field(default_factory=dict)  # the sick job's only
     files: dict[str, str] = field(default_factory=dict)  # laid beside the sick job
     absent: tuple[str, ...] = ()  # packages that the sick job must not find
@@ -50,6 +55,11 @@ class Case:
     @property
     def healthy(self) -> bool:
         return not self.slugs
+
+    @property
+    def distributed(self) -> bool:
+        """The reference joins a process group, also when it is alone."""
+        return self.family in ("ddp", "fsdp2")
 
     @property
     def script(self) -> str:
@@ -76,6 +86,8 @@ def _single(entry: dict[str, object], data: dict[str, object]) -> Case:
     entry = dict(entry)
     entry["family"] = data["family"]
     entry.setdefault("processes", data.get("processes", 1))
+    if entry.get("needs") == "gpu":
+        entry["kernels"] = bool(data.get("kernels")) and not entry.get("absent")
     entry["slugs"] = (entry.pop("slug"),)
     entry["edits"] = tuple(Edit(**edit) for edit in entry.get("edits", []))  # type: ignore[attr-defined]
     for name in ("also", "fix_ratio", "absent"):
@@ -132,6 +144,6 @@ def lay_out(case: Case, folder: Path, *, sick: bool = True) -> None:
 def command(case: Case, python: str = sys.executable, steps: int = 200) -> list[str]:
     """What is typed in the job's folder to start it."""
     launcher = [python]
-    if case.processes > 1:
+    if case.processes > 1 or case.distributed:
         launcher = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(case.processes)]
     return [*launcher, case.script, "--steps", str(steps), *shlex.split(case.args)]

@@ -11,6 +11,7 @@ import yaml
 from bench.faults import report, scores
 from bench.faults.cases import HERE, Case, load_cases
 from bench.faults.fix import ENOUGH, FIX, FIX_UNSAFE, totals
+from bench.faults.gpu import beside, plan
 from bench.faults.measure import MEASURED
 from bench.faults.score import Mark
 
@@ -38,6 +39,13 @@ their general causes mended, so the latest score says how these jobs fare now, n
 This page is written by `python -m bench.faults --write-docs`.
 """
 
+
+HOW_ON_A_GPU = """\
+Sizes are those of `gpu_args`: a step keeps the GPU busy, unless the fault is about the host. The healthy twin
+of a job is the reference with the same arguments. **slowdown**: unprofiled time of a token, sick against
+twin, and in brackets the timed steps of both. **of its own**: the first finding that the twin does not get is
+a planted cause. What the twin gets as well is no effect of the fault; the first five counts are strict.
+"""
 
 HOW_REPAIRED = """\
 `autotune optimize`, without `--unsafe`, on each job whose fault costs time on a CPU. What it kept
@@ -73,7 +81,11 @@ def write_docs() -> Path:
     measured = yaml.safe_load(MEASURED.read_text())
     newest = judged.get("latest") or judged.get("first") or {}
     first = judged.get("first", {})
-    parts += [_sick(cases, measured, first, newest), _missed(newest), _healthy(cases, first, newest)]
+    parts += [
+        _sick(cases, measured, _gpu_costs(cases, causes), first, newest),
+        _missed(newest),
+        _healthy(cases, first, newest),
+    ]
     if ON_A_GPU.exists():
         parts.append(_on_a_gpu(cases, causes))
     if FIX.exists():
@@ -102,7 +114,15 @@ def headline(heading: dict[str, Any]) -> str:
     )
 
 
-def _sick(cases, measured, first, newest):  # type: ignore[no-untyped-def]
+def _gpu_costs(cases: list[Case], causes: dict[str, list[str]]) -> dict[str, str]:
+    """Job -> its slowdown beside its healthy twin on the GPU."""
+    if not ON_A_GPU.exists():
+        return {}
+    rows = beside(plan(cases), scores.read(ON_A_GPU)[1], causes)
+    return {row.mark.case.id: f"{row.slowdown:.2f}x on a GPU" for row in rows if row.slowdown is not None}
+
+
+def _sick(cases, measured, on_gpu, first, newest):  # type: ignore[no-untyped-def]
     lines = [
         "## Planted faults\n",
         "Slowdown: of a step, sick against healthy, without autotune (`bench/faults/measured.yaml`).",
@@ -114,7 +134,8 @@ def _sick(cases, measured, first, newest):  # type: ignore[no-untyped-def]
         if case.healthy:
             continue
         cost = measured.get(case.id)
-        slow = f"{cost['slowdown']:.2f}x" if cost else "GPU" if case.needs == "gpu" else "-"
+        slow = on_gpu.get(case.id, "GPU" if case.needs == "gpu" else "-")
+        slow = f"{cost['slowdown']:.2f}x" if cost else slow
         slow = slow if case.sick == "time" else f"{slow} ({case.sick})"
         old, new = first.get(case.id), newest.get(case.id)
         if new is None:
@@ -143,19 +164,38 @@ def _missed(newest: dict[str, Mark]) -> str:
 
 
 def _on_a_gpu(cases: list[Case], causes: dict[str, list[str]]) -> str:
-    """The faults that only a GPU shows, with their own score."""
+    """The faults that only a GPU shows, with their own score and beside their healthy twins."""
     heading, answers = scores.read(ON_A_GPU)
-    marks, totals = scores.judge(cases, answers, causes, heading.get("wall_s"))
+    visit = plan(cases)
+    marks, totals = scores.judge(list(visit.cases), answers, causes, heading.get("wall_s"))
+    rows = beside(visit, answers, causes)
     lines = [f"## Faults that only a GPU shows\n\n{headline(heading)}\n"]
+    lines += [HOW_ON_A_GPU] if any(row.twin for row in rows) else []
     lines += [f"* {line}" for line in report.summary(totals)]
-    lines += ["", "| job | planted | first | named | place | false alarms |", "|---|---|---|---|---|---|"]
-    for m in marks:
-        place = {True: "yes", False: "no", None: "-"}[m.pointed]
-        alarms = ", ".join(f"`{said.rule}`" for said in m.false_alarms) or "-"
-        first = "yes" if m.first else "no"
+    lines += [f"* {line}" for line in report.beside_summary(rows, heading.get("not_run", {}))]
+    lines += [
+        "",
+        "| job | planted | slowdown | first | named | place | also of the twin | of the sick job only |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        m = row.mark
+        pointed = {True: "yes", False: "no", None: "-"}[m.pointed]
+        first = "yes" if m.first else "of its own" if row.first_of_own and row.twin else "no"
+        shared, own = (", ".join(f"`{rule}`" for rule in some) or "-" for some in (row.shared, row.own))
+        shared = shared if row.twin else "no twin"
         lines.append(
-            f"| {m.case.id} | {m.case.title} | {first} | {report.first_named(m)} | {place} | {alarms} |"
+            f"| {m.case.id} | {m.case.title} | {report.slowdown(row)} | {first} | {report.first_named(m)} "
+            f"| {pointed} | {shared} | {own} |"
         )
+    twins = [m for m in marks if m.case.healthy]
+    if twins:
+        lines += ["", "| healthy twin | arguments | ms a step | findings above info |", "|---|---|---|---|"]
+    for m in twins:
+        pace = f"{m.answer.pace.ms:.0f}" if m.answer.pace else "-"
+        said = ", ".join(f"`{alarm.rule}`" for alarm in m.false_alarms) or "none"
+        said = f"failed: {m.answer.failure.splitlines()[-1][:80]}" if m.answer.failure else said
+        lines.append(f"| {m.case.id} | `{m.case.family}.py {m.case.args}` | {pace} | {said} |")
     notes = GPU_NOTES.read_text() if GPU_NOTES.exists() else ""
     return "\n".join([*lines, "", notes])
 

@@ -11,6 +11,7 @@ from bench.faults import scores
 from bench.faults.analyse import Answer
 from bench.faults.cases import load_cases
 from bench.faults.fix import FIX, FIX_UNSAFE, load_rows, write_rows
+from bench.faults.gpu import plan
 
 
 def merge(args: argparse.Namespace) -> Path:
@@ -18,7 +19,8 @@ def merge(args: argparse.Namespace) -> Path:
     missing = [str(path) for path in args.merge if not path.exists()]
     if missing:
         raise SystemExit(f"no such result file: {', '.join(missing)}")
-    order = [case.id for case in load_cases()]
+    cases = load_cases()
+    order = list(dict.fromkeys(case.id for case in (*cases, *plan(cases).cases)))
     if args.fix:
         path = args.results or (FIX_UNSAFE if args.unsafe else FIX)
         pieces = [load_rows(piece) for piece in dict.fromkeys([path, *args.merge])]
@@ -36,7 +38,10 @@ def merge(args: argparse.Namespace) -> Path:
     }
     if len(read) > 1:
         together["command"] += f", in {len(read)} pieces put together (bench/faults/CHANGES.md)"
-    scores.write(path, answers, together)
+    not_run = {name: why for heading, _ in read for name, why in heading.get("not_run", {}).items()}
+    ran = {answer.case for answer in answers}
+    not_run = {name: why for name, why in not_run.items() if name not in ran}
+    scores.write(path, answers, together | ({"not_run": not_run} if not_run else {}))
     return Path(path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+from bench.faults.gpu import Beside
 from bench.faults.score import Mark, Totals
 
 DOCS = Path(__file__).parents[2] / "docs" / "diagnosis.md"
@@ -68,3 +69,41 @@ def terminal(marks: list[Mark], totals: Totals) -> str:
 def totals_json(totals: Totals) -> dict[str, object]:
     """The totals with both shares."""
     return {**asdict(totals), "recall": totals.recall, "first_share": totals.first_share}
+
+
+def slowdown(row: Beside) -> str:
+    """Sick against healthy with the number of timed steps of each."""
+    if row.slowdown is None or row.steps is None:
+        return "-"
+    return f"{row.slowdown:.2f}x ({row.steps[0]}/{row.steps[1]})"
+
+
+def place(row: Beside) -> str:
+    """Where a planted cause stands."""
+    return "first" if row.mark.first else "first of own" if row.first_of_own else "-"
+
+
+def beside_summary(rows: list[Beside], not_run: dict[str, str]) -> list[str]:
+    """What the twins add to the strict counts."""
+    compared = [row for row in rows if row.twin is not None]
+    named = sum(row.mark.first for row in compared)
+    untold = [f"not run: {name} ({why})" for name, why in not_run.items()]
+    if not compared:
+        return ["no healthy twin was run", *untold]
+    return [
+        f"beside their healthy twins: {len(compared)} of {len(rows)} sick jobs; {named} named first, "
+        f"{sum(row.first_of_own for row in compared)} first of what the twin does not get",
+        f"false alarms there: {sum(len(row.shared) for row in compared)} also of the twin, "
+        f"{sum(len(row.own) for row in compared)} of the sick job only",
+        *untold,
+    ]
+
+
+def beside_lines(rows: list[Beside], not_run: dict[str, str]) -> list[str]:
+    """The comparison with the twins for the terminal."""
+    lines = [
+        f"{row.mark.case.id:36} {slowdown(row):>16}  {place(row):12}  only here: {', '.join(row.own) or '-'}"
+        for row in rows
+        if row.twin is not None
+    ]
+    return [*lines, "", *beside_summary(rows, not_run)]

@@ -30,7 +30,7 @@ def load_causes() -> Causes:
 
 
 # Options that say where and in which pieces, not how.
-_PLACES = ("--only", "--skip", "--work", "--results", "--python", "--minutes")
+_PLACES = ("--only", "--skip", "--work", "--results", "--python", "--minutes", "--kernels")
 
 
 def command_line() -> str:
@@ -107,7 +107,9 @@ def write(path: Path, answers: list[Answer], heading: dict[str, Any]) -> None:
     """Keep the answers; run folders are left out, for they do not outlive the machine."""
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {**heading, "answers": [{**answer.to_json(), "run": ""} for answer in answers]}
-    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    beside = path.with_name(f"{path.name}.new")  # whoever ends this process finds the old file or the new one
+    beside.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    beside.replace(path)
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[Answer]]:

@@ -9,28 +9,36 @@ first is gone.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.faults.analyse import Analysis, Answer, installed
+from bench.faults.analyse import CUT_OFF, Analysis, Answer, Setting, installed
 from bench.faults.cases import Case
 
 _POLL_S = 0.05
+_LEAST_S = 20.0  # before the end of a visit nothing starts
 _BESIDE_S = 4.0  # how long the second one may load: less than torch and transformers take
 
 
-def in_turn(cases: list[Case], work: Path, steps: int, python: str = sys.executable) -> Iterator[Answer]:
-    """The answers in order."""
+def in_turn(cases: list[Case], work: Path, setting: Setting) -> Iterator[Answer]:
+    """The answers in order; those of jobs that the end of the visit cut off are left out."""
+    for said in _in_turn(cases, work, setting):
+        if said.failure != CUT_OFF:
+            yield said
+
+
+def _in_turn(cases: list[Case], work: Path, setting: Setting) -> Iterator[Answer]:
     running: list[Analysis] = []
     try:
         for pair in pairs(cases):
+            if setting.ends_at_s - time.monotonic() < _LEAST_S:
+                break
             before = list(running)
             for case in pair:
-                visible = installed(case.absent, python)
+                visible = installed(case.absent, setting.python)
                 if not visible:
-                    running.append(Analysis(case, work / case.id, steps, python))
+                    running.append(Analysis(case, work / case.id, setting))
                     continue
                 while running:
                     yield running.pop(0).answer()
@@ -47,10 +55,10 @@ def in_turn(cases: list[Case], work: Path, steps: int, python: str = sys.executa
 
 
 def pairs(cases: list[Case]) -> Iterator[list[Case]]:
-    """The jobs in order, two neighbours together where both are of one process."""
+    """The jobs in order, two neighbours together where both are of one process and none fills the memory."""
     waiting: list[Case] = []
     for case in cases:
-        if case.processes > 1 or case.absent:
+        if case.processes > 1 or case.absent or case.sick == "memory":
             if waiting:
                 yield waiting
             yield [case]
@@ -76,3 +84,4 @@ def let_train(together: list[Analysis]) -> None:
                 if now.steps_began() or other.ran_s() > _BESIDE_S:
                     other.hold()
             time.sleep(_POLL_S)
+        now.end_if_late()

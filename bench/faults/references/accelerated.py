@@ -52,7 +52,8 @@ def main() -> None:
         num_key_value_heads=args.width // 64,
         use_cache=False,
     )
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    with accelerator.device:
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)

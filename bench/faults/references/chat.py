@@ -114,7 +114,8 @@ def main() -> None:
         num_key_value_heads=args.width // 64,
         use_cache=False,
     )
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").to(device)
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").to(device)
     model.train()
     criterion = torch.compile(token_loss, dynamic=True) if args.compile_loss else token_loss
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)

@@ -73,7 +73,8 @@ def main() -> None:
         persistent_workers=on_gpu,
     )
     held_out = DataLoader(rows[480:], batch_size=args.batch_size, collate_fn=collate)
-    model = build(args).to(device)
+    with torch.device(device):
+        model = build(args).to(device)
     model.train()
     if args.low_memory:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

@@ -50,7 +50,8 @@ def main() -> None:
         num_key_value_heads=args.width // 64,
         use_cache=False,
     )
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").to(device)
+    with device:
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").to(device)
     model.train()
     policy = MixedPrecisionPolicy()
     if on_gpu:

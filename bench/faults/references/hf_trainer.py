@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--even-length", type=int, default=0, help="documents that all have this length")
     options = parser.parse_args()
     on_gpu = torch.cuda.is_available()
     config = LlamaConfig(
@@ -58,9 +59,12 @@ def main() -> None:
         num_key_value_heads=options.width // 64,
         use_cache=False,
     )
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    with torch.device("cuda" if on_gpu else "cpu"):
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
     tokenizer = corpus.tokenizer()
     rows = corpus.ragged_rows(1000, 256, 4096)
+    if options.even_length:
+        rows = corpus.token_rows(1000, options.even_length, 4096).tolist()
     arguments = TrainingArguments(
         output_dir="output",
         max_steps=options.steps,

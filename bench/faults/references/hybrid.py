@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--head-dim", type=int, default=32, help="of the delta rule")
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
@@ -48,13 +49,14 @@ def main() -> None:
         head_dim=32,
         linear_num_key_heads=2,
         linear_num_value_heads=4,
-        linear_key_head_dim=32,
-        linear_value_head_dim=32,
+        linear_key_head_dim=args.head_dim,
+        linear_value_head_dim=args.head_dim,
         mlp_only_layers=list(range(args.layers)),
         num_experts=0,
         use_cache=False,
     )
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").to(device)
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").to(device)
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     running = torch.zeros((), device=device)

@@ -46,7 +46,8 @@ def main() -> None:
         num_key_value_heads=args.width // 64,
         use_cache=False,
     )
-    base = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    with torch.device(device):
+        base = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
     base = base.to(device, torch.bfloat16 if on_gpu else torch.float32)
     adapters = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
     model = get_peft_model(base, adapters)
