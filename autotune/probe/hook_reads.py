@@ -1,8 +1,12 @@
-"""Device values read by user code: which line, how often, how long the CPU waited there."""
+"""Device values read by user code: which line, how often, how long the CPU waited there.
+
+What a transformers Trainer reads of the device in order to log it is counted apart.
+"""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from time import perf_counter_ns
 from typing import Any
@@ -37,9 +41,11 @@ _moving = 0
 reads = 0
 wait_ns = 0
 _inside = False
+_trainer_logs: Any = None  # code of the Trainer's method that reads the loss and the norm it logs
 
 
 def install(torch: Any) -> None:
+    finder.when_imported("transformers.trainer", _trainer)
     for name in _METHODS:
         original = getattr(torch.Tensor, name, None)
         if original is not None and not getattr(original, _MARK, False):
@@ -50,6 +56,12 @@ def install(torch: Any) -> None:
         observe(torch.cuda, "synchronize", after=_synchronised)
         for module, owner, name in _LIBRARY_MOVES:
             finder.when_imported(module, _Movers(owner, name))
+
+
+def _trainer(module: Any) -> None:
+    global _trainer_logs
+    method = getattr(module.Trainer, "_maybe_log_save_evaluate", None)
+    _trainer_logs = getattr(inspect.unwrap(method), "__code__", None) if method is not None else None
 
 
 class _Movers:
@@ -86,9 +98,14 @@ def _reader(torch: Any, name: str, original: Any) -> Any:
 
     @functools.wraps(original)
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _inside or compiling() or core.rank is None or not is_user(here(1).f_code.co_filename):
+        if _inside or compiling() or core.rank is None:
             return original(self, *args, **kwargs)
-        return _timed(name, original, self, args, kwargs, here(1))
+        code = here(1).f_code
+        if is_user(code.co_filename):
+            return _timed(name, original, self, args, kwargs, here(1))
+        if code is _trainer_logs:
+            return _timed_log(original, self, args, kwargs)
+        return original(self, *args, **kwargs)
 
     setattr(read, _MARK, True)
     return read
@@ -159,6 +176,15 @@ def _timed(name: str, original: Any, tensor: Any, args: Any, kwargs: Any, frame:
     finally:
         _inside = False
         _note(name, tensor, frame, perf_counter_ns() - start)
+
+
+def _timed_log(original: Any, tensor: Any, args: Any, kwargs: Any) -> Any:
+    start = perf_counter_ns()
+    try:
+        return original(tensor, *args, **kwargs)
+    finally:
+        count("trainer_log_reads")
+        count("trainer_log_wait_ms", (perf_counter_ns() - start) / 1e6)
 
 
 @hook

@@ -119,3 +119,24 @@ def test_hub_kernels_that_run_and_do_not(
     if asked and not replaced:
         assert part("hub_facts").collect(model)["hub_kernels_reason"] == "switched-off"
     assert part("hub_facts").collect(torch.nn.Linear(1, 1)) == {}
+
+
+@pytest.mark.job
+def test_what_a_trainer_reads_in_order_to_log_is_counted(tmp_path: Path) -> None:
+    job = run(tmp_path, "trainer_loop.py", "--output_dir", "out", mode="profile", stop="never")
+    assert job.exit_code == 0 and faults(job) == [], job.errors[-2000:]
+    assert len(job.rank.steps) == 12
+    assert job.rank.counters["trainer_log_reads"] == 24  # the loss and the norm, with logging_steps=1
+    assert 0.0 < job.rank.counters["trainer_log_wait_ms"] < 12_000
+    assert not any(site.kind == "device_read" and "Trainer" in site.callee for site in job.observation.sites)
+    on_cpu = derive_facts(job.observation, None).facts
+    assert on_cpu["sync.trainer_log_reads_per_step"].state == "not-applicable"
+    lead = job.rank
+    on_gpu = lead.model_copy(
+        update={"environment": lead.environment.model_copy(update={"device_type": "cuda"})}
+    )
+    facts = derive_facts(job.observation.model_copy(update={"ranks": [on_gpu]}), None).facts
+    assert facts["sync.trainer_log_reads_per_step"].value == 2.0
+    own = sum(site.calls for site in job.observation.sites if site.kind == "device_read")
+    assert facts["sync.reads_per_step"].value == (24 + own) / 12
+    assert 0.0 < float(str(facts["sync.wait_frac"].value)) < 1.0

@@ -5,12 +5,25 @@ from __future__ import annotations
 from autotune.facts.fact import Fact
 
 FACTS = (
-    Fact("sync.reads_per_step", "float", "count", "Device values read by user code per step", "probe"),
+    Fact(
+        "sync.reads_per_step",
+        "float",
+        "count",
+        "Device values read by user code, or by a Trainer that logs them, per step",
+        "probe",
+    ),
+    Fact(
+        "sync.trainer_log_reads_per_step",
+        "float",
+        "count",
+        "Device values a transformers Trainer reads per step in order to log them",
+        "probe",
+    ),
     Fact(
         "sync.wait_frac",
         "float",
         "frac",
-        "Share of the step the CPU blocks in reads made by user code",
+        "Share of the step the CPU blocks in those reads",
         "probe",
     ),
     Fact(

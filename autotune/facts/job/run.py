@@ -202,6 +202,7 @@ def sync_facts(sheet: SheetBuilder, observation: Observation) -> None:
     if lead.environment.device_type == "cpu":
         for fact in (
             "sync.reads_per_step",
+            "sync.trainer_log_reads_per_step",
             "sync.wait_frac",
             "sync.device_copies_per_step",
             "sync.blocking_ms",
@@ -212,14 +213,17 @@ def sync_facts(sheet: SheetBuilder, observation: Observation) -> None:
     steps = len(lead.steps)
     if not steps:
         return
-    source = "probe, reads of device tensors in user code"
-    sheet.put(
-        "sync.reads_per_step", sum(site.calls for site in reads) / steps, source, f"{steps} steps, rank 0"
-    )
+    source, over = "probe, reads of device tensors in user code", f"{steps} steps, rank 0"
+    logged = lead.counters.get("trainer_log_reads", 0.0)
+    sheet.put("sync.reads_per_step", (sum(site.calls for site in reads) + logged) / steps, source, over)
+    if lead.counters:
+        sheet.put("sync.trainer_log_reads_per_step", logged / steps, "probe, the Trainer's logging", over)
     spent = [site.total_ms for site in reads if site.total_ms is not None]
+    if logged:
+        spent.append(lead.counters.get("trainer_log_wait_ms", 0.0))
     total = sum(step.duration_ms for step in lead.steps)
     if total and (spent or not reads):
-        sheet.put("sync.wait_frac", min(1.0, sum(spent) / total), source, f"{steps} steps, rank 0")
+        sheet.put("sync.wait_frac", min(1.0, sum(spent) / total), source, over)
 
 
 def _beside(sheet: SheetBuilder, observation: Observation) -> None:
