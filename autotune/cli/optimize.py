@@ -95,7 +95,7 @@ def command(
     from autotune.run_state import this_process
     from autotune.sole_user import sole_user
     from autotune.store import read_record
-    from autotune.verify.arm import VerifyOptions
+    from autotune.verify.arm import SHORT_STEPS_S, VerifyOptions
 
     screen = current_screen()
     held = click.get_current_context().with_resource
@@ -139,6 +139,7 @@ def command(
             min_pairs=min_pairs,
             max_pairs=max_pairs,
             steps=steps or 12,
+            timing_least_s=SHORT_STEPS_S,
             parity_steps=parity_steps,
             speed_when_unproven=False,
             first_step_timeout_s=first_step_timeout,

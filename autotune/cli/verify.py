@@ -82,7 +82,7 @@ def command(
     from autotune.records.run import RunRecord
     from autotune.sole_user import sole_user
     from autotune.store import read_record
-    from autotune.verify.arm import VerifyOptions
+    from autotune.verify.arm import SHORT_STEPS_S, VerifyOptions
     from autotune.verify.trial import run_comparison
 
     screen = current_screen()
@@ -113,6 +113,7 @@ def command(
         min_pairs=min_pairs,
         max_pairs=max_pairs,
         steps=steps,
+        timing_least_s=SHORT_STEPS_S,
         parity_steps=parity_steps,
         max_minutes=max_minutes,
         self_check=self_check,

@@ -81,6 +81,7 @@ def settings(spec: LaunchSpec) -> dict[str, object]:
         "profile_steps": spec.profile_steps,
         "profile_ranks": list(spec.profile_ranks),
         "budget_s": spec.budget_s,
+        "least_s": spec.least_s,
         "stop": spec.stop,
         "stop_grace_s": spec.stop_grace_s,
         "seed": spec.seed,

@@ -29,6 +29,8 @@ class LaunchSpec:
     profile_ranks: tuple[int, ...] = (0,)
     budget_s: float | None = None
     """Wall time of the timing window; slow steps are timed fewer times."""
+    least_s: float | None = None
+    """Short steps are timed until they fill this time, at most `probe.windows.MOST_LONGER` times as many."""
     seed: int | None = None
     deterministic: bool = False
     """Parity mode: switch torch to deterministic algorithms where it has them."""

@@ -47,7 +47,9 @@ def fit_of(
     names = "; ".join(
         f"{name_of(g)} (at most {g.ratio_upper:.2f}x)" if g.ratio_upper else name_of(g) for g in batch
     )
-    plan = _estimate(state, options, len(batch), widest_tier(group.parity for group in batch), finished)
+    plan = _estimate(
+        state, options, len(batch), widest_tier(group.parity for group in batch), finished, expected(batch)
+    )
     if plan is None:
         cost = "The job's own times are not known, so neither is what this takes."
         return Fit("", f"Trial {state.trials + 1}: {names}. {cost}")
@@ -58,13 +60,24 @@ def fit_of(
     return Fit(over, f"Trial {state.trials + 1}: {names}. {cost}", plan.minutes_most)
 
 
+def expected(groups: Sequence[PlanGroup]) -> float | None:
+    """The speed-up a trial is planned with: half of the largest bound, on the log scale."""
+    bounds = [group.ratio_upper for group in groups if group.ratio_upper is not None]
+    return math.sqrt(max(1.0, *bounds)) if bounds else None
+
+
 def _estimate(
-    state: LoopState, options: LoopOptions, changes: int, tier: Tier, finished: Finished | None = None
+    state: LoopState,
+    options: LoopOptions,
+    changes: int,
+    tier: Tier,
+    finished: Finished | None = None,
+    ratio: float | None = None,
 ) -> PlanEstimate | None:
     from autotune.verify.estimate import estimate_minutes
 
     asked = replace(options.verify, tier=tier)
-    return estimate_minutes(state.observation, asked, arms=changes + 1, finished=finished)
+    return estimate_minutes(state.observation, asked, arms=changes + 1, ratio=ratio, finished=finished)
 
 
 def minutes_of_one(state: LoopState, options: LoopOptions) -> float:
@@ -130,7 +143,7 @@ def untried(state: LoopState, options: LoopOptions, groups: Sequence[PlanGroup])
     for group in groups:
         if set(group.rules) <= known:
             continue
-        plan = _estimate(state, options, 1, widest_tier([group.parity]))
+        plan = _estimate(state, options, 1, widest_tier([group.parity]), ratio=expected([group]))
         reason = "no trial was left for it"
         if plan is not None:
             reason = f"a trial of its own takes {_minutes(plan)}"

@@ -19,6 +19,7 @@ class Settings:
     profile_steps: int = 1
     profile_ranks: tuple[int, ...] = (0,)
     budget_s: float | None = None  # wall time of the timing window
+    least_s: float | None = None  # the timing window of short steps is at least as long
     stop: str = "soft"  # soft | hard | never
     stop_grace_s: float = 20.0
     seed: int | None = None

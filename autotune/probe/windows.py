@@ -21,6 +21,7 @@ from .core import call_parity, core
 _LEAD = 4  # steps between rank 0's decision and its effect: more than ranks can be apart
 _STEADY = 1.25  # the last three steps lie within this ratio
 _FEWEST = 5  # timed steps, whatever the budget
+MOST_LONGER = 16  # times the wanted steps, where they are short
 
 
 @dataclass
@@ -161,11 +162,15 @@ def typical_s() -> float:
 
 
 def _affordable(wanted: int) -> int:
-    budget = core.settings.budget_s
-    if budget is None or not _recent:
+    """How many steps are timed: fewer than wanted where they are long, more where they are short."""
+    if not _recent:
         return wanted
-    typical = typical_s()
-    return max(_FEWEST, min(wanted, int(budget / max(typical, 1e-6))))
+    budget, least = core.settings.budget_s, core.settings.least_s
+    typical = max(typical_s(), 1e-6)
+    quickest = max(min(_recent), 1e-6)  # those of a warm-up tend to be slow
+    if least is not None and wanted * quickest < least:
+        return min(MOST_LONGER * wanted, -int(-least // quickest))
+    return wanted if budget is None else max(_FEWEST, min(wanted, int(budget / typical)))
 
 
 def _mark(name: str, index: int) -> None:

@@ -21,6 +21,9 @@ class LiveFindings:
     checked: tuple[str, ...] = ()
 
 
+SHORT_STEPS_S = 6.0
+"""A start takes seconds before its first step: steps that are short against that are timed for this long."""
+
 LiveCheck = Callable[["Observation", Path], LiveFindings]
 
 
@@ -57,6 +60,8 @@ class VerifyOptions:
     warmup_steps: int = 3
     timing_budget_s: float | None = None
     """Wall time of the timed steps of one launch; slow steps are timed fewer times, never under five."""
+    timing_least_s: float | None = None
+    """Short steps are timed more often than `steps`, until they fill this time."""
     parity_steps: int = 20
     """Compared steps of one parity launch, at least five."""
     reference: bool = True

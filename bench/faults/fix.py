@@ -28,7 +28,7 @@ FIX_UNSAFE = SCORES / "fix-unsafe.json"  # with changes that a person should rev
 ENOUGH = 0.9
 NOTHING = 1.02  # slowdown from which a fault costs something
 SHORT_MS = 4000.0  # of timed steps in one start, where steps are short enough
-LIMIT_S = 600
+SPARE_S = 300  # for what --max-minutes does not count: the first look, and the end of a start
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,13 @@ def fix(case: Case, work: Path, args: argparse.Namespace) -> dict[str, Any]:
         "--",
         *command(case, args.python),
     ]
+    limit_s = round(60 * args.max_minutes) + SPARE_S
     try:
-        done = subprocess.run(line, cwd=job, env=env, capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run(line, cwd=job, env=env, capture_output=True, text=True, timeout=limit_s)
         ladder = json.loads(done.stdout)
         rungs = ladder["rungs"]
     except subprocess.TimeoutExpired:
-        return {**row, "failure": f"no answer within {LIMIT_S} s"}
+        return {**row, "failure": f"no answer within {limit_s} s"}
     except (ValueError, KeyError):
         said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
         return {**row, "failure": _without_paths(said, job)[:300]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from autotune.records.parity import ParityRecord
 from autotune.records.verdict import Trial, Verdict
 from autotune.store import read_record
 from autotune.verify.arm import Arm, LiveFindings, VerifyOptions
-from autotune.verify.estimate import estimate_minutes
+from autotune.verify.estimate import estimate_minutes, timed_steps
 from autotune.verify.starts import Finished
 from autotune.verify.trial import run_comparison
 from autotune.verify.verdict import recompute
@@ -356,6 +357,29 @@ def test_estimate_is_told_before_it_is_spent() -> None:
     whole = estimate_minutes(slow, VerifyOptions(tier=None))
     short = estimate_minutes(slow, VerifyOptions(tier=None, timing_budget_s=60))
     assert whole is not None and short is not None and short.minutes_least < 0.7 * whole.minutes_least
+
+
+def test_what_the_first_steps_took_on_top_comes_in_a_short_launch_only_as_far_as_it_goes() -> None:
+    """A job that compiles in its first eight steps; eighteen steps were watched."""
+    seen = observation([2000.0] * 8 + [100.0] * 10, wall_s=25.0)  # eight seconds to start
+    options = VerifyOptions(tier=None, min_pairs=2, max_pairs=2, steps=8, warmup_steps=3)
+    timed = estimate_minutes(seen, options)
+    assert timed is not None  # four timed starts and two that fill the caches, a second between them
+    assert timed.minutes_most == pytest.approx(6 * (8 + 8 * 2.0 + 3 * 0.1 + 1) / 60, abs=0.02)
+    compared = estimate_minutes(seen, VerifyOptions(tier="bitwise", max_pairs=0, parity_steps=5))
+    assert compared is not None
+    assert compared.minutes_least == pytest.approx(2 * (8 + 6 * 2.0 + 1) / 60, abs=0.02)
+
+
+def test_short_steps_are_timed_longer() -> None:
+    options = VerifyOptions(steps=8, timing_least_s=6.0)
+    assert [timed_steps(options, step_s) for step_s in (0.01, 0.1, 0.5, 1.0, 30.0)] == [128, 60, 12, 8, 8]
+    brief = observation([100.0] * 20, wall_s=12.0)
+    longer = estimate_minutes(brief, replace(options, tier=None))
+    shorter = estimate_minutes(brief, replace(options, tier=None, timing_least_s=None))
+    assert longer is not None and shorter is not None
+    starts = longer.launches_least
+    assert longer.minutes_least - shorter.minutes_least == pytest.approx(starts * 52 * 0.1 / 60, abs=0.02)
 
 
 def test_a_change_that_spends_memory_is_tried_on_the_longest_examples(tmp_path: Path) -> None:
