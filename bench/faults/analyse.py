@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -20,6 +21,8 @@ from bench.faults.cases import Case, command, edited_sources, lay_out
 LIMIT_S = 300.0
 _END_S = 20.0  # that autotune has to end its job and itself
 CUT_OFF = "cut off by the end of the visit"
+_CHECKED = "instructions"  # folder beside those of the jobs
+_ASKS_FOR_INSTRUCTIONS = re.compile(r"\b__\w+_chk_kernel")  # in the compiler's own trial sources
 
 
 @dataclass(frozen=True)
@@ -120,8 +123,29 @@ def prepare(case: Case, work: Path) -> tuple[Path, dict[str, str]]:
     shutil.rmtree(work, ignore_errors=True)
     job = work / "job"
     lay_out(case, job)
-    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"), **case.env}
+    compiled = work / "inductor"
+    if (checked := work.parent / _CHECKED).is_dir():
+        shutil.copytree(checked, compiled)
+    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(compiled), **case.env}
     return job, env
+
+
+def keep_checked(work: Path) -> None:
+    """What the compiler found out about the machine is kept for the next job that compiles.
+
+    Which vector instructions there are it finds by compiling a few lines for each, 10 seconds on two cores;
+    on a machine of a user's that was done once. What it compiled of the job is not kept.
+    """
+    compiled, checked = work / "inductor", work.parent / _CHECKED
+    if checked.exists():
+        return
+    for library in compiled.glob("*/*.so"):
+        source = library.with_suffix(".cpp")
+        if source.is_file() and _ASKS_FOR_INSTRUCTIONS.search(source.read_text(errors="replace")):
+            folder = checked / library.parent.name
+            folder.mkdir(parents=True, exist_ok=True)
+            for file in (library, source):
+                shutil.copy2(file, folder)
 
 
 def installed(names: tuple[str, ...], python: str, folder: Path | None = None) -> list[str]:
@@ -236,6 +260,7 @@ class Analysis:
         if self._too_late:
             return Answer(self.case.id, round(self.ran_s(), 1), -1, failure=self._too_late)
         self.is_over()
+        keep_checked(self.work)
         seconds = round(self.ran_s(), 1)
         runs = sorted((self.work / "runs").glob("at-*"))
         run = str(runs[-1]) if runs else ""

@@ -2,9 +2,9 @@
 
 A job needs the machine for itself from its first step to its last. Until then it loads libraries on one
 core, and after it autotune reads what was seen, on one core too. So a job starts when the processes of the
-one before are gone, while that is still being read; and two jobs of one process each start together: the
-second loads its libraries beside the first, is stopped before either begins to train, and goes on when the
-first is gone.
+one before are gone, while that is still being read; and two jobs start together: the second loads its
+libraries beside the first, is stopped before either begins to train, and goes on when the first is gone.
+It is stopped well before its first step, whose length is judged. A job of several processes is never stopped.
 """
 
 from __future__ import annotations
@@ -55,21 +55,26 @@ def _in_turn(cases: list[Case], work: Path, setting: Setting) -> Iterator[Answer
 
 
 def pairs(cases: list[Case]) -> Iterator[list[Case]]:
-    """The jobs in order, two neighbours together where both are of one process and none fills the memory."""
+    """The jobs in order, two neighbours together where not both go first and none fills the memory."""
     waiting: list[Case] = []
     for case in cases:
-        if case.processes > 1 or case.absent or case.sick == "memory":
-            if waiting:
-                yield waiting
+        if case.absent or case.sick == "memory":
+            yield from [waiting] if waiting else []
             yield [case]
             waiting = []
-            continue
-        waiting.append(case)
-        if len(waiting) == 2:
-            yield waiting
+        elif waiting and not (goes_first(waiting[0]) and goes_first(case)):
+            yield sorted([*waiting, case], key=goes_first, reverse=True)
             waiting = []
+        else:
+            yield from [waiting] if waiting else []
+            waiting = [case]
     if waiting:
         yield waiting
+
+
+def goes_first(case: Case) -> bool:
+    """Its processes wait for each other with time limits."""
+    return case.processes > 1
 
 
 def let_train(together: list[Analysis]) -> None:

@@ -15,7 +15,15 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench.faults import report, scores  # noqa: E402
-from bench.faults.analyse import Analysis, Answer, Said, evidence_lines, installed  # noqa: E402
+from bench.faults.analyse import (  # noqa: E402
+    Analysis,
+    Answer,
+    Said,
+    evidence_lines,
+    installed,
+    keep_checked,
+    prepare,
+)
 from bench.faults.cases import Case, Edit, edited_sources, load_cases  # noqa: E402
 from bench.faults.docs import headline  # noqa: E402
 from bench.faults.fix import Turn, load_rows, summary, totals, write_rows  # noqa: E402
@@ -206,11 +214,14 @@ def test_a_score_says_how_long_the_whole_run_took(tmp_path):
     assert "sum over the jobs" in headline({"command": "c", "when": "w", "machine": "m"})
 
 
-def test_jobs_of_one_process_start_in_pairs():
-    kinds = {"a": 1, "b": 1, "c": 1, "d": 2, "e": 2, "f": 1, "g": 1, "h": 1}
-    cases = [Case(name, "dense", name, processes=count) for name, count in kinds.items()]
+def test_jobs_start_in_pairs_and_one_of_several_processes_goes_first():
+    kinds = {"a": 1, "b": 1, "c": 1, "d": 2, "e": 2, "f": 2, "g": 1, "h": 1, "i": 1, "j": 1, "k": 1}
+    cases = [
+        Case(name, "dense", name, processes=count, absent=("torch",) if name == "k" else ())
+        for name, count in kinds.items()
+    ]  # fmt: skip
     together = [[case.id for case in pair] for pair in pairs(cases)]
-    assert together == [["a", "b"], ["c"], ["d"], ["e"], ["f", "g"], ["h"]]
+    assert together == [["a", "b"], ["d", "c"], ["e"], ["f", "g"], ["h", "i"], ["j"], ["k"]]
 
 
 def analysis(tmp_path, name, loads_s):
@@ -237,18 +248,40 @@ pathlib.Path("over").write_text(str(time.monotonic()))
 """
 
 
+def moments(tmp_path, *jobs):
+    return {
+        (job.case.id, what): float((tmp_path / job.case.id / what).read_text())
+        for job in jobs
+        for what in ("loaded", "trains", "over")
+    }
+
+
 def test_a_job_that_is_loaded_waits_until_the_one_before_is_over(tmp_path):
     first, second = analysis(tmp_path, "first", 0.3), analysis(tmp_path, "second", 0.6)
     let_train([first, second])
-    when = {
-        (name, what): float((tmp_path / name / what).read_text())
-        for name in ("first", "second")
-        for what in ("loaded", "trains", "over")
-    }
+    when = moments(tmp_path, first, second)
     assert when["second", "loaded"] < when["first", "over"] < when["second", "trains"]
     assert second.held_s > 0.3 and first.held_s == 0.0
     assert first.process.wait(5) == second.process.wait(5) == 0
     assert first.ran_s() < when["second", "trains"] - first.started_s  # not until somebody asked it
+
+
+def test_what_a_compiler_found_out_about_the_machine_is_kept_and_nothing_of_the_job(tmp_path):
+    work = tmp_path / "first"
+    made = {
+        "ab/cab.cpp": "void __avx_chk_kernel() {}", "ab/cab.so": "1",
+        "cd/ccd.main.cpp": "void kernel() {}", "cd/ccd.main.so": "2",
+        "cd/ccd.py": "x", "ef/cef.cpp": "void kernel() {}", "ef/cef.so": "3",
+    }  # fmt: skip
+    for name, text in made.items():
+        path = work / "inductor" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    keep_checked(work)
+    case = next(case for case in CASES if case.id == "healthy-dense-compiled")
+    _, env = prepare(case, tmp_path / "second")
+    found = Path(env["TORCHINDUCTOR_CACHE_DIR"])
+    assert sorted(str(path.relative_to(found)) for path in found.glob("*/*")) == ["ab/cab.cpp", "ab/cab.so"]
 
 
 def test_the_command_that_is_kept_leaves_out_where_and_which(monkeypatch):
