@@ -40,6 +40,11 @@ class RuleSources:
     disabled: tuple[str, ...] = ()  # ids, or patterns such as "debug/*"
     severity: tuple[SeverityChoice, ...] = ()
 
+    @property
+    def chosen(self) -> bool:
+        """Something about the rules was asked for and may be wrong: to be checked before a job is started."""
+        return bool(self.user_dirs or self.disabled or self.severity)
+
     @cached_property
     def loaded(self) -> RuleSet:
         """Read once, so that a run is judged by the rules that were there when it started."""

@@ -131,10 +131,12 @@ def observe_and_diagnose(
     wheelhouse: Path | None = None,
 ) -> tuple[Path, Diagnosed]:
     """A new run: one observed launch and its diagnosis. The run's card says how far it came."""
+    from autotune.analyze.ahead import reading_ahead
     from autotune.analyze.diagnose import diagnose_launch
     from autotune.analyze.watch import OBSERVE, JobStart, watch
 
-    rules.check()
+    if rules.chosen:
+        rules.check()
     folder, record = start_run(
         runs_dir, "job", command=command_line, allow_write=options.allow_write, wheelhouse=wheelhouse
     )
@@ -144,7 +146,7 @@ def observe_and_diagnose(
             JobStart(command=tuple(command_line), cwd=Path.cwd()),
             folder / "launches" / OBSERVE,
             options,
-            show_progress(screen, "watching"),
+            reading_ahead(rules, show_progress(screen, "watching")),
         )
         record = set_state(folder, record, "observed")
         screen.status("reading the trace and matching the rules", new_phase=True)

@@ -1,8 +1,8 @@
 """What other programs take of the CPU while a launch runs.
 
-The busy time of the cores the job may use, without the time of the job's own processes, is the others'. It
-only matters where no core is idle. A process of the job that nobody waited for is known from looking at it
-every second.
+The busy time of the cores the job may use, without the time of the job's own processes and of this one, is
+the others'. It only matters where no core is idle. A process of the job that nobody waited for is known from
+looking at it every second.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CpuWatch:
         self._cores = _usable_cores()
         self._started = time.monotonic()
         self._before = _core_times(self._cores)
-        self._own_before_s = _children_s()
+        self._own_before_s, self._here_before_s = _children_s(), time.process_time()
         self._thread.start()
 
     def _look(self) -> None:
@@ -52,10 +52,11 @@ class CpuWatch:
             return None
         busy_s, idle_s = (b - a for a, b in zip(self._before, after, strict=True))
         own_s = max(_children_s() - self._own_before_s, sum(self._seen.values()))
+        here_s = time.process_time() - self._here_before_s  # of autotune itself, on any core
         return CpuLoad(
             cores=len(self._cores),
             own_cores=round(own_s / wall_s, 3),
-            foreign_cores=round(max(0.0, busy_s - own_s) / wall_s, 3),
+            foreign_cores=round(max(0.0, busy_s - own_s - here_s) / wall_s, 3),
             idle_frac=round(idle_s / max(busy_s + idle_s, 1e-9), 3),
         )
 

@@ -10,6 +10,7 @@ import dataclasses
 import gc
 import sys
 from collections import deque
+from itertools import compress
 from types import FrameType
 from typing import Any
 
@@ -94,24 +95,44 @@ def _is_array(value: Any) -> bool:
 
 
 def _instances() -> list[Any]:
-    """Objects of the user's classes of which there are few."""
-    user: dict[int, list[Any] | None] = {}  # by identity: not every class can be hashed
-    for thing in gc.get_objects():
-        kind = type(thing)
-        if id(kind) not in user:
-            module = sys.modules.get(getattr(kind, "__module__", "") or "")
-            path = getattr(module, "__file__", None)
-            user[id(kind)] = [] if isinstance(path, str) and frames.is_user(path) else None
-        found = user[id(kind)]
-        if found is not None and len(found) <= _MOST_INSTANCES:
+    """Objects of the user's classes of which there are few.
+
+    There are hundreds of thousands of objects: what is done for every one is left to built-in functions.
+    """
+    user: dict[int, list[Any]] = {id(kind): [] for kind in _classes() if _is_users(kind)}
+    if not user:
+        return []
+    things = gc.get_objects()
+    # by identity: not every class can be hashed
+    for thing in compress(things, map(user.__contains__, map(id, map(type, things)))):
+        found = user[id(type(thing))]
+        if len(found) <= _MOST_INSTANCES:
             found.append(thing)
     return [
         thing
         for found in user.values()
-        if found is not None and len(found) <= _MOST_INSTANCES
+        if len(found) <= _MOST_INSTANCES
         for thing in found
         if isinstance(getattr(thing, "__dict__", None), dict)
     ]
+
+
+def _classes() -> list[type]:
+    """Every class there is."""
+    found: dict[int, type] = {id(object): object}
+    left: list[type] = [object]
+    while left:
+        for kind in type.__subclasses__(left.pop()):
+            if id(kind) not in found:
+                found[id(kind)] = kind
+                left.append(kind)
+    return list(found.values())
+
+
+def _is_users(kind: type) -> bool:
+    module = sys.modules.get(getattr(kind, "__module__", "") or "")
+    path = getattr(module, "__file__", None)
+    return isinstance(path, str) and frames.is_user(path)
 
 
 def _seen(value: Any) -> Seen:

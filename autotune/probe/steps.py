@@ -347,13 +347,13 @@ class Steps:
             stretch_over = segments.step_ended(step, previous_end / 1e9)
             del step["before_backward_ms"]
         self._before_backward_ns = 0
-        if self._worth_writing(tags, (end - previous_end) / 1e9):
+        duration_s = max(0.0, step["duration_ms"] - step["hook_ms"]) / 1e3  # as the job would have it
+        if self._worth_writing(tags, duration_s):
             core.emit("step", step)
         growth.step_ended(self.index)
         device_clock.mark(sys.modules["torch"], self.index)
         call_parity("step_end", self.index)
         if not last:
-            duration_s = (end - previous_end) / 1e9
             windows.boundary(self.index, duration_s, tags, step["micro_batches"], stretch_over)
 
     def _worth_writing(self, tags: set[str], duration_s: float) -> bool:

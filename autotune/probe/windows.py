@@ -55,6 +55,7 @@ def boundary(
 ) -> None:
     """Called once at the end of every step, in the thread that trains.
 
+    `duration_s`: of the step without the observer's own work, which is much in a small job's first steps.
     `stretch_over`: a stretch of a watched run ended with it.
     """
     mode = core.settings.mode

@@ -35,3 +35,17 @@ def test_own_processes_are_not_foreign_whether_waited_for_or_not() -> None:
 
 def test_a_moment_says_nothing() -> None:
     assert CpuWatch(set).end() is None
+
+
+def test_what_this_process_does_is_no_other_programs_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy_s, here_s = iter([10.0, 12.0]), iter([5.0, 6.5])
+    monkeypatch.setattr("autotune.observe.cpu_load._core_times", lambda cores: (next(busy_s), 0.0))
+    monkeypatch.setattr("autotune.observe.cpu_load.time.process_time", lambda: next(here_s))
+    begun = time.monotonic()
+    watch = CpuWatch(set)
+    time.sleep(0.6)
+    load = watch.end()
+    taken_s = 0.5  # 2.0 s busy, 1.5 s of them here
+    assert (
+        load is not None and 0.1 * taken_s < load.foreign_cores * (time.monotonic() - begun) < 1.2 * taken_s
+    )

@@ -335,3 +335,19 @@ def test_a_look_at_values_runs_nothing_of_the_job() -> None:
     assert not any(values._holds(value) for value in kept) and asked == []
     values._instances()
     assert asked == []
+
+
+def test_objects_of_the_users_classes_are_looked_at_where_they_are_few() -> None:
+    class Few:
+        pass
+
+    class Many:
+        pass
+
+    values = part("kept_values")
+    few, many = [Few() for _ in range(values._MOST_INSTANCES)], [Many() for _ in range(60)]
+    for number, thing in enumerate([*few, *many]):
+        thing.number = number
+    found = values._instances()
+    assert {id(thing) for thing in few} <= {id(thing) for thing in found}
+    assert not {id(thing) for thing in many} & {id(thing) for thing in found}
