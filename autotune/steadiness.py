@@ -18,6 +18,9 @@ ROOM = 2.25  # median step-to-step changes: four standard errors of a median of 
 TREND = 0.05  # least change between the quarters of the second half that counts as a trend
 CERTAIN = 3.3  # standard errors of Kendall's S under no trend: one in a thousand
 _LEAST_TREND = 8
+_MOST_TREND = (
+    16  # values of a long series: neighbouring steps share the machine's mood, and prove little each
+)
 _HEAD = 1.5  # times the level: a warm-up step at the head of an accepted window
 
 
@@ -53,9 +56,10 @@ def settle(values: Sequence[float], close: float) -> Settled:
 def trend(series: Sequence[float], half: int) -> float | None:
     """The change between the halves of what still changes, one value after another; else None.
 
-    Looked at from `half` on, or over the last eight values of a short series: fewer prove nothing.
+    Looked at from `half` on, or over the last eight values of a short series: fewer prove nothing. A long one
+    is looked at in sixteen pieces.
     """
-    values = series[min(half, max(0, len(series) - _LEAST_TREND)) :]
+    values = _in_pieces(series[min(half, max(0, len(series) - _LEAST_TREND)) :])
     count = len(values)
     if count < _LEAST_TREND:
         return None
@@ -67,6 +71,15 @@ def trend(series: Sequence[float], half: int) -> float | None:
     )
     certain = CERTAIN * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     return None if abs(change) <= TREND or abs(score) < certain else change
+
+
+def _in_pieces(values: Sequence[float]) -> Sequence[float]:
+    """The medians of sixteen pieces of a long series, one after the other."""
+    count = len(values)
+    if count <= _MOST_TREND:
+        return values
+    ends = [place * count // _MOST_TREND for place in range(_MOST_TREND + 1)]
+    return [median(values[begin:end]) for begin, end in pairwise(ends)]
 
 
 def at_equal_work(durations: Sequence[float], work: Sequence[float | None]) -> list[float]:

@@ -57,6 +57,20 @@ def test_noise_is_hardly_ever_taken_for_a_trend() -> None:
     assert lost <= 5
 
 
+def test_a_machine_that_wanders_for_a_while_makes_no_trend_of_many_steps() -> None:
+    def wandering(seed: int) -> list[float]:
+        rng, mood, steps = random.Random(seed), 0.0, []
+        for _ in range(128):
+            mood = 0.9 * mood + rng.gauss(0, 0.05)
+            steps.append(100 * (1 + mood + rng.gauss(0, 0.05)))
+        return steps
+
+    lost = sum("still" in find_steady(wandering(seed), plain(128)).reason for seed in range(300))
+    assert lost <= 20  # a third of them, were each step a witness of its own
+    growing = [value * 1.003**i for i, value in enumerate(noisy(100, 128, 3, 0.1))]
+    assert "longer" in find_steady(growing, plain(128)).reason
+
+
 def test_batch_shapes_are_no_trend() -> None:
     """Examples sorted by length: steps get longer because there is more in them."""
     tokens = [400.0 + 60 * i for i in range(30)]
