@@ -115,15 +115,21 @@ class _Planner:
 
     def _without_excluded(self) -> tuple[list[Finding], list[tuple[Finding, Finding]]]:
         """Findings of which no two exclude each other, the more important one of two; the others with their
-        rivals. One of those has its turn where nothing can be done about the rival."""
+        rivals. One of those has its turn where nothing can be done about the rival.
+
+        Where changes for review are asked for, too, the one with the larger bound counts more.
+        """
         kept: list[Finding] = []
         others: list[tuple[Finding, Finding]] = []
         for finding in self.diagnosis.findings:
-            rival = next((k for k in kept if finding.rule in k.excludes or k.rule in finding.excludes), None)
-            if rival is None:
+            rivals = [k for k in kept if finding.rule in k.excludes or k.rule in finding.excludes]
+            if not rivals:
                 kept.append(finding)
+            elif self.choice.unsafe and len(rivals) == 1 and _gains_more(finding, rivals[0]):
+                kept[kept.index(rivals[0])] = finding
+                others.append((rivals[0], finding))
             else:
-                others.append((finding, rival))
+                others.append((finding, rivals[0]))
         return kept, others
 
     def _advise(self, finding: Finding, reasons: list[str]) -> None:
@@ -272,6 +278,12 @@ class _Planner:
                         members += group.members
             out.append(group)
         return out
+
+
+def _gains_more(finding: Finding, rival: Finding) -> bool:
+    """Both bounds are known, and the finding's is the larger one."""
+    bound, other = finding.gain.ratio_upper, rival.gain.ratio_upper
+    return bound is not None and other is not None and bound > other
 
 
 def _components(findings: Sequence[Finding]) -> list[list[Finding]]:

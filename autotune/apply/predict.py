@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _VERDICT = "packing.verdict"
 _WITH_KERNELS = "packing.verdict_with_fast_kernels"
 _KERNELS = ("kernels.linear_attention", "kernels.causal_conv")
+_PACKING_SHIMS = ("packed_batches", "token_rows", "filled_rows")
 _PACKING_SETTINGS = ("packing", "padding_free", "neat_packing", "sample_packing")
 
 
@@ -111,7 +112,7 @@ def packs(steps: list[FixStep]) -> bool:
     for step in steps:
         arguments = step.arguments
         template = str(arguments.get("template"))
-        if step.action == "use_shim" and ("packed_batches" in template or "token_rows" in template):
+        if step.action == "use_shim" and any(name in template for name in _PACKING_SHIMS):
             return True
         keywords = arguments.get("keywords")
         given = keywords if isinstance(keywords, Mapping) else {}

@@ -158,6 +158,7 @@ def _describe(torch: Any, loader: Any, number: int) -> dict[str, Any]:
         "examples": None if iterable else _length(loader.dataset),
         "batches": _length(loader),
         "sampler": type(sampler if standard or batch_sampler is None else batch_sampler).__name__,
+        "own_batch_sampler": batch_sampler is not None and not standard,
         "order_at_once": _draws_at_once(sampler if batch_sampler is None else batch_sampler),
         "collate": getattr(collate, "__qualname__", type(collate).__name__),
         "padding_side": None,

@@ -160,6 +160,7 @@ class LoaderRecord(Record):
     examples: int | None = None
     batches: int | None = None
     sampler: str | None = None
+    own_batch_sampler: bool | None = None  # batches are cut by a sampler that is not torch's
     order_at_once: bool | None = None
     digests: list[str] = Field(default_factory=list)  # of the values of the first batches
     collate: str | None = None

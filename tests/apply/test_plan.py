@@ -175,7 +175,8 @@ def test_what_a_rival_excluded_goes_with_the_others_where_nothing_comes_of_the_r
         "batching/padding-waste", PACK, ratio=2.0, after=[kernels.rule], together_with=[kernels.rule]
     )
     review = fix(WORKERS, applicability="review")
-    rival = finding("batching/shape-churn", review, excludes=[packing.rule], together_with=[kernels.rule])
+    churn = "batching/shape-churn"
+    rival = finding(churn, review, ratio=2.5, excludes=[packing.rule], together_with=[kernels.rule])
     plan = plan_for(script, diagnosis(kernels, rival, packing, **facts))
     assert [g.rules for g in plan.groups if g.admissible] == [[kernels.rule, packing.rule]]
     assert [a.rule for a in plan.advice] == [rival.rule] and "--unsafe" in plan.advice[0].reasons[0]
@@ -190,6 +191,17 @@ def test_order_follows_after_and_then_the_bound(script: Path) -> None:
     assert [g.id for g in plan.groups] == ["a/early", "a/late"]
     free = late.model_copy(update={"after": []})
     assert [g.id for g in plan_for(script, diagnosis(early, free)).groups] == ["a/late", "a/early"]
+
+
+def test_of_two_that_exclude_each_other_the_larger_bound_where_a_person_asks_for_all(script: Path) -> None:
+    safe = finding("batching/padding-waste", fix(WORKERS), ratio=1.3)
+    review = fix(SDPA).model_copy(update={"applicability": "review"})
+    bold = finding("batching/budget-unfilled", review, ratio=1.8, excludes=[safe.rule])
+    found = diagnosis(safe, bold)
+    assert [g.rules for g in plan_for(script, found).groups] == [[safe.rule]]
+    assert [g.rules for g in plan_for(script, found, choice=Choice(unsafe=True)).groups] == [[bold.rule]]
+    assert [g.rules for g in plan_for(script, diagnosis(safe, bold.model_copy(update={"gain": safe.gain})),
+            choice=Choice(unsafe=True)).groups] == [[safe.rule]]  # fmt: skip
 
 
 def test_select_exclude_review(script: Path) -> None:

@@ -22,6 +22,20 @@ FACTS = (
         "Non-padding tokens per optimizer step, all ranks, median",
         "probe",
     ),
+    Fact(
+        "data.useful_tokens_per_batch",
+        "float",
+        "tokens",
+        "Non-padding tokens per micro-batch and rank, mean",
+        "probe",
+    ),
+    Fact(
+        "data.token_budget",
+        "int",
+        "tokens",
+        "Tokens with padding of the fullest batch, where a sampler takes fewer examples if they are longer",
+        "probe",
+    ),
     Fact("data.max_length_seen", "int", "tokens", "Longest row seen", "probe"),
     Fact("data.accumulation_steps", "float", "count", "Micro-batches per optimizer step", "probe"),
     Fact(
@@ -129,6 +143,9 @@ FACTS = (
         "frac",
         "Share of steps in which no token has a label",
         "probe",
+    ),
+    Fact(
+        "data.own_batch_sampler", "bool", "", "A batch sampler other than torch's cuts the batches", "probe"
     ),
     Fact("data.order_at_once", "bool", "", "The sampler draws the order of an epoch at once", "probe"),
     Fact("data.persistent_workers", "bool", "", "Worker processes live on between epochs", "probe"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from statistics import median
 
+from autotune.facts.job.token_budget import budget_facts
 from autotune.facts.sheet import SheetBuilder
 from autotune.facts.steady import step_times, steps_by_index
 from autotune.records.observation import Observation
@@ -56,6 +57,7 @@ def data_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> Non
             "probe, backward calls",
             over,
         )
+    budget_facts(sheet, observation, basis)
     _loader_facts(sheet, observation, basis)
 
 
@@ -111,6 +113,7 @@ def _loader_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> 
     sheet.put("data.loader_workers", loader.num_workers, source)
     sheet.put("data.pin_memory", loader.pin_memory, source)
     sheet.put("data.dataset_iterable", loader.iterable, source)
+    sheet.put("data.own_batch_sampler", loader.own_batch_sampler, source)
     sheet.put("data.dataset_picklable", loader.picklable, source)
     sheet.put("data.examples_in_dataset", loader.examples, source)
     sheet.put("data.padding_side", loader.padding_side, "probe, batches")
