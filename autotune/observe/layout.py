@@ -85,6 +85,7 @@ def settings(spec: LaunchSpec) -> dict[str, object]:
         "stop": spec.stop,
         "stop_grace_s": spec.stop_grace_s,
         "seed": spec.seed,
+        "seed_shift": spec.seed_shift,
         "deterministic": spec.deterministic,
         "isolation": spec.isolation,
         "full_precision": spec.full_precision,

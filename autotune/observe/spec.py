@@ -32,6 +32,8 @@ class LaunchSpec:
     least_s: float | None = None
     """Short steps are timed until they fill this time, at most `probe.windows.MOST_LONGER` times as many."""
     seed: int | None = None
+    seed_shift: int = 0
+    """Added to every seed that the job itself sets."""
     deterministic: bool = False
     """Parity mode: switch torch to deterministic algorithms where it has them."""
     isolation: bool = False

@@ -46,6 +46,8 @@ def install(torch: ModuleType) -> None:
     if core.settings.seed is not None:
         seeding.seed_all(core.settings.seed, torch)
     _make_parity()
+    if core.settings.seed_shift:
+        seeding.shift_seeds(core.settings.seed_shift, torch)
     _backward(torch)
     _optimizers()
     hook_calls.install(torch)

@@ -23,6 +23,7 @@ class Settings:
     stop: str = "soft"  # soft | hard | never
     stop_grace_s: float = 20.0
     seed: int | None = None
+    seed_shift: int = 0  # added to the seeds that the job itself sets
     deterministic: bool = False
     isolation: bool = False
     full_precision: bool = False

@@ -119,7 +119,7 @@ class ArmRecord(Record):
     software: EnvironmentRecord | None = None  # as rank 0 saw it
     memory: MemoryPeak = Field(default_factory=MemoryPeak)  # over all its timing launches
     worst_case_bytes: int | None = None  # projected peak at the longest batch the data can make
-    useful_tokens_per_s: float | None = None  # median over its timing launches
+    useful_tokens_per_s: float | None = None  # median over its timing launches, or of what its pairs compare
     step_ms: float | None = None  # likewise
 
 

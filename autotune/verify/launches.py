@@ -50,6 +50,8 @@ class Request:
     position: int | None = None
     attempt: int = 1
     seed: int | None = None
+    seed_shift: int = 0
+    """Added to the seeds that the job itself sets."""
     deterministic: bool = False
     isolation: bool = False
     modules_of: Arm | None = None
@@ -176,6 +178,7 @@ class Bench:
             budget_s=self._timing_budget_s(request) if mode == "timing" else None,
             least_s=options.timing_least_s if request.purpose == "timing" else None,
             seed=request.seed,
+            seed_shift=request.seed_shift,
             deterministic=request.deterministic,
             isolation=request.isolation,
             full_precision=request.purpose == "reference",
@@ -218,6 +221,7 @@ def _key(spec: LaunchSpec, arm: Arm, *, modules: bool) -> str:
         spec.budget_s,
         *([spec.least_s] if spec.least_s is not None else []),
         spec.seed,
+        *(["shifted", spec.seed_shift] if spec.seed_shift else []),
         spec.deterministic,
         spec.isolation,
         spec.full_precision,

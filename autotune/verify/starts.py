@@ -27,12 +27,14 @@ def parity_request(
     reference: Arm,
     deterministic: bool = False,
 ) -> Request:
-    """A launch whose training is compared."""
+    """A launch whose training is compared. Seeds after the first are added to those that the job sets."""
+    drawn = options.tier == "statistical" and seed is not None
     return Request(
         purpose="parity",
         arm=arm,
         number=number,
         seed=seed,
+        seed_shift=(seed or 0) - options.seeds[0] if drawn else 0,
         deterministic=deterministic,
         isolation=options.tier != "bitwise",
         modules_of=reference if number == 1 and options.tier in _BY_MODULE else None,

@@ -67,7 +67,7 @@ def compare_statistical(
         checks.append(ParityCheck(name="loss", outcome="fail", detail=detail))
         return _result(checks, [], None, None, len(pairs))
     if len({tuple(first) for first, _ in tables}) < len(tables):
-        detail = "the job sets its own seed: launches with other seeds were the same launch"
+        detail = "nothing depends on the job's seeds: launches with other seeds were the same launch"
         checks.append(ParityCheck(name="seeds", outcome="undecided", detail=detail))
     length = min(len(first) for first, _ in tables)
     if length == 0:

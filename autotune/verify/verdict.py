@@ -9,6 +9,7 @@ from statistics import median
 from autotune.errors import Exit
 from autotune.records.verdict import (
     ArmRecord,
+    Block,
     LiveCheck,
     MemoryPeak,
     Outcome,
@@ -16,6 +17,7 @@ from autotune.records.verdict import (
     ParityResult,
     Settings,
     Trial,
+    Unit,
     Verdict,
 )
 from autotune.verify import parity, stats
@@ -134,7 +136,7 @@ def conclude(session: Session) -> Verdict:
     failure = find_failure(session.trials)
     lead = next(c for c in measured.contrasts if (c.reference, c.candidate) == (names[0], names[-1]))
     asked = session.settings.tier is not None
-    arms = [_with_figures(arm, session.trials) for arm in session.arms]
+    arms = [_with_figures(arm, session.trials, measured.blocks, lead.unit) for arm in session.arms]
     short = longest_batch_fault(session.trials) or (
         None if longest_batch_fits(session.trials) else headroom_fault(arms[0], arms[-1])
     )
@@ -245,16 +247,23 @@ def _sentence(
     return f"{speed}; {result.sentence}" if timed else result.sentence
 
 
-def _with_figures(arm: ArmRecord, trials: Sequence[Trial]) -> ArmRecord:
-    """Memory and typical speed over the arm's own timing launches."""
+def _with_figures(
+    arm: ArmRecord, trials: Sequence[Trial], blocks: Sequence[Block], unit: Unit | None
+) -> ArmRecord:
+    """Memory and typical speed over the arm's own timing launches.
+
+    What the ratio is made of comes from the very figures of the pairs, so that the two agree.
+    """
     own = [t for t in trials if t.arm == arm.name and t.purpose == "timing" and t.outcome == "finished"]
-    return arm.model_copy(
-        update={
-            "memory": _largest([t.memory for t in own]),
-            "useful_tokens_per_s": _middle([useful_tokens_per_s(t) for t in own]),
-            "step_ms": _middle([step_ms(t) for t in own]),
-        }
-    )
+    figures: dict[str, float | None] = {
+        "useful_tokens_per_s": _middle([useful_tokens_per_s(t) for t in own]),
+        "step_ms": _middle([step_ms(t) for t in own]),
+    }
+    compared = {"useful tokens/s": "useful_tokens_per_s", "ms/step": "step_ms"}.get(unit or "")
+    paired = [b.figures[arm.name].value for b in blocks if b.set_aside is None and arm.name in b.figures]
+    if compared and paired:
+        figures[compared] = _middle(paired)
+    return arm.model_copy(update={"memory": _largest([t.memory for t in own]), **figures})
 
 
 def _largest(peaks: Sequence[MemoryPeak]) -> MemoryPeak:
