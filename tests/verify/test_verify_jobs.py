@@ -68,6 +68,17 @@ def test_a_job_that_slows_down_has_no_steady_state(tmp_path: Path) -> None:
     assert [trial.attempt for trial in verdict.trials] == [1, 2]
 
 
+def test_seeds_reach_a_job_that_sets_its_own(tmp_path: Path) -> None:
+    """Its own seed is moved, else all launches of a comparison over seeds would be the same launch."""
+    verdict = compare(
+        tmp_path, arm("baseline"), arm("patched"), tier="statistical", steps=6, max_pairs=2, parity_steps=5
+    )
+    assert verdict.parity.outcome == "equal", verdict.sentence
+    found = [e for e in verdict.parity_evidence if e.arm == "baseline"]
+    assert [e.seed for e in found] == [0, 1, 2]
+    assert len({e.ranks[0].initial_weights_digest for e in found}) == 3
+
+
 def test_a_crash_of_the_candidate_is_its_outcome(shared: Path) -> None:
     verdict = compare(shared, arm("baseline"), arm("patched", "--crash-at", "3"), tier="numeric")
     assert verdict.outcome == "candidate-crashed" and "planted crash" in verdict.sentence
