@@ -88,6 +88,7 @@ def settings(spec: LaunchSpec) -> dict[str, object]:
         "seed_shift": spec.seed_shift,
         "deterministic": spec.deterministic,
         "isolation": spec.isolation,
+        "example_steps": spec.example_steps,
         "full_precision": spec.full_precision,
         "module_inputs": str(spec.module_inputs or ""),
         "keep_module_inputs": spec.keep_module_inputs,

@@ -38,6 +38,8 @@ class LaunchSpec:
     """Parity mode: switch torch to deterministic algorithms where it has them."""
     isolation: bool = False
     """Parity mode: run the isolation test on the first packed batch."""
+    example_steps: int = 2
+    """Parity mode: steps in which the loss of every single example is kept."""
     full_precision: bool = False
     """Parity mode: all arithmetic in float32, whatever the job asks for."""
     module_inputs: Path | None = None

@@ -22,8 +22,8 @@ from .parity_reduction import Contributions
 from .parity_weights import BUCKETS, gradient_sketch, plain_name, weights_digest
 
 SKETCHED_STEPS = 3  # later gradients differ by the divergence of the weights anyway
-_NLL_STEPS = 2
 _NLL_ROWS = 256
+_RANDOM_STEPS = 2  # in which a draw of random numbers is looked for
 _RECENT_BATCHES = 6
 
 
@@ -165,7 +165,7 @@ class Parity:
                 found = self.isolation.consider(module, args, kwargs, layout)
                 if found is not None:
                     self.emit("parity" if "isolation_error" in found else "isolation", found)
-            if self.dropout is False and self.step < _NLL_STEPS:
+            if self.dropout is False and self.step < _RANDOM_STEPS:
                 self.random = self._random_states()
         finally:
             self.busy = False
@@ -179,7 +179,7 @@ class Parity:
             if drawn:  # the forward drew random numbers, whatever its modules are called
                 self.dropout = True
                 self.emit("parity", {"dropout_active": True})
-        if self.step + self.updated < _NLL_STEPS and self.layout is not None:
+        if self.step + self.updated < self.settings.example_steps and self.layout is not None:
             self._add_example_losses(output, self.layout)
 
     def _random_states(self) -> list[Any]:

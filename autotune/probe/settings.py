@@ -26,6 +26,7 @@ class Settings:
     seed_shift: int = 0  # added to the seeds that the job itself sets
     deterministic: bool = False
     isolation: bool = False
+    example_steps: int = 2  # parity: steps in which every example's own loss is kept
     full_precision: bool = False
     module_inputs: str = ""  # file of captured inputs of single modules
     keep_module_inputs: bool = False  # this launch writes it

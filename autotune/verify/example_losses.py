@@ -70,6 +70,17 @@ def means_per_example(arm: ParityEvidence, index: int) -> dict[str, float]:
     return {key: loss / labels for key, (loss, labels) in totals.items() if labels}
 
 
+def totals_per_example(arm: ParityEvidence) -> dict[str, tuple[float, float]]:
+    """Digest of an example -> (sum of its losses, labels) when it was first trained on, over all ranks."""
+    found: dict[str, tuple[float, float]] = {}
+    for rank in arm.ranks:
+        for step in rank.steps:
+            for key, (loss, labels) in step.example_losses.items():
+                if labels and math.isfinite(loss):
+                    found.setdefault(key, (loss, labels))
+    return found
+
+
 def _apart(first: float, other: float) -> float:
     if not math.isfinite(first):
         return 0.0  # an example the baseline itself cannot score

@@ -37,6 +37,7 @@ _OVERRUN = 6.0
 _MORE_TIME = 1.2
 _LONGER = 2  # times the steps, in the second attempt at a timed start
 _LEAST_S = 60.0  # a launch that is made at all gets this long
+FEW_STEPS = 2  # whose single examples tell a change of layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,8 @@ class Request:
     """Added to the seeds that the job itself sets."""
     deterministic: bool = False
     isolation: bool = False
+    example_steps: int = FEW_STEPS
+    """Steps in which the loss of every single example is kept."""
     modules_of: Arm | None = None
     """Single modules are checked on the inputs that the parity launch of this arm captures."""
     memory_probe: tuple[int, ...] = ()
@@ -181,6 +184,7 @@ class Bench:
             seed_shift=request.seed_shift,
             deterministic=request.deterministic,
             isolation=request.isolation,
+            example_steps=request.example_steps,
             full_precision=request.purpose == "reference",
             longest_first=request.purpose in ("longest", "memory"),
             longest_times=request.longest_times,
@@ -224,6 +228,7 @@ def _key(spec: LaunchSpec, arm: Arm, *, modules: bool) -> str:
         *(["shifted", spec.seed_shift] if spec.seed_shift else []),
         spec.deterministic,
         spec.isolation,
+        *(["examples", spec.example_steps] if spec.example_steps != FEW_STEPS else []),
         spec.full_precision,
         spec.longest_first,
         *((list(spec.memory_probe), spec.longest_times) if spec.memory_probe else ()),

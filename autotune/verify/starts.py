@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autotune.verify.arm import Arm, VerifyOptions
-from autotune.verify.launches import Bench, Request
+from autotune.verify.launches import FEW_STEPS, Bench, Request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +37,7 @@ def parity_request(
         seed_shift=(seed or 0) - options.seeds[0] if drawn else 0,
         deterministic=deterministic,
         isolation=options.tier != "bitwise",
+        example_steps=options.parity_steps if drawn else FEW_STEPS,
         modules_of=reference if number == 1 and options.tier in _BY_MODULE else None,
     )
 

@@ -1,9 +1,10 @@
 """Parity of changes that alter arithmetic or batches on purpose: several seeds, both arms, paired by seed.
 
-The mean loss of the second half of each launch is compared. The change passes when the interval of the paired
-differences lies within the spread of the baseline's own seeds; it fails when the interval excludes zero and
-the mean lies outside that spread, to either side. The number of seeds and steps is always said: a short run
-certifies no convergence.
+Compared is the mean loss of the examples that both arms trained on, where the losses of single examples are
+known and the arms met enough of the same; otherwise that of the second half of each launch. The change passes
+when the interval of the paired differences lies within the spread of the baseline's own seeds; it fails when
+the interval excludes zero and the mean lies outside that spread, to either side. The number of seeds and steps
+is always said: a short run certifies no convergence.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
+from typing import NamedTuple
 
 from autotune.records.verdict import (
     ParityCheck,
@@ -20,6 +22,7 @@ from autotune.records.verdict import (
     ParityStepResult,
 )
 from autotune.verify.evidence import common_steps, steps_of
+from autotune.verify.example_losses import totals_per_example
 from autotune.verify.isolation import check_isolation
 from autotune.verify.premises import (
     check_losses_seen,
@@ -33,6 +36,8 @@ from autotune.verify.tolerance import FLOORS
 
 LEAST_SEEDS = 3
 CONFIDENCE = 0.95
+LEAST_EXAMPLES = 8  # that both arms trained on
+LEAST_SHARED_FRAC = 0.5  # of the examples of the arm that met fewer
 LEAST_BAND = 2e-3  # of the loss; a baseline whose seeds agree better than this is not resolved further
 
 
@@ -74,13 +79,19 @@ def compare_statistical(
         return _result(checks, [], None, None, len(pairs))
     half = length // 2
     figures = [(fmean(first[half:length]), fmean(second[half:length])) for first, second in tables]
+    basis = f"{length} steps"
+    shared = [_shared_examples(a, b) for a, b in pairs]
+    if all(found is not None for found in shared):
+        figures = [(found.baseline, found.candidate) for found in shared if found is not None]
+        counts = [found.examples for found in shared if found is not None]
+        basis = f"{min(counts)} examples that both trained on in {length} steps"
     level = fmean(a for a, _ in figures)
     differences = [(b - a) / abs(level) for a, b in figures]
     spread = stdev(a for a, _ in figures) / abs(level)
     band = max(spread, LEAST_BAND, FLOORS[pairs[0][0].precision].loss)
     mean = fmean(differences)
     reach = t_quantile(len(differences) - 1, CONFIDENCE) * stdev(differences) / math.sqrt(len(differences))
-    checks.append(_verdict(mean, reach, band, len(pairs), length))
+    checks.append(_verdict(mean, reach, band, f"{len(pairs)} seeds, {basis}"))
     steps = [
         ParityStepResult(
             index=place,
@@ -109,10 +120,32 @@ def _means(arm: ParityEvidence, indexes: Sequence[int]) -> list[float]:
     return found
 
 
-def _verdict(mean: float, reach: float, band: float, seeds: int, steps: int) -> ParityCheck:
+class _Shared(NamedTuple):
+    """Mean losses over the labels of the examples that both arms trained on."""
+
+    baseline: float
+    candidate: float
+    examples: int
+
+
+def _shared_examples(baseline: ParityEvidence, candidate: ParityEvidence) -> _Shared | None:
+    """None where the arms met too few of the same examples to stand for the launch."""
+    first, second = totals_per_example(baseline), totals_per_example(candidate)
+    both = sorted(first.keys() & second.keys())
+    if len(both) < LEAST_EXAMPLES or len(both) < LEAST_SHARED_FRAC * min(len(first), len(second)):
+        return None
+    labels = sum(first[key][1] for key in both)
+    return _Shared(
+        baseline=sum(first[key][0] for key in both) / labels,
+        candidate=sum(second[key][0] for key in both) / sum(second[key][1] for key in both),
+        examples=len(both),
+    )
+
+
+def _verdict(mean: float, reach: float, band: float, basis: str) -> ParityCheck:
     basis = (
         f"mean difference {mean:+.2%} (95 % interval {mean - reach:+.2%} to {mean + reach:+.2%}), "
-        f"the baseline's own seeds spread by {band:.2%}; {seeds} seeds, {steps} steps"
+        f"the baseline's own seeds spread by {band:.2%}; {basis}"
     )
     if abs(mean) + reach <= band:
         return ParityCheck(name="loss", outcome="pass", detail=basis)

@@ -356,6 +356,34 @@ def test_statistical_parity_within_the_spread_of_seeds() -> None:
     assert compare_statistical(base[:2], near[:2]).outcome == "undecided"  # type: ignore[arg-type]
 
 
+def with_examples(arm: str, losses: dict[str, float], seed: int) -> ParityEvidence:
+    """Steps whose means say nothing of each other; each example has its own loss, over 10 labels."""
+    names, count = list(losses), len(LOSSES)
+    kept = [{name: [10 * losses[name], 10.0] for name in names[place::count]} for place in range(count)]
+    pairs = zip(parity_steps([loss * (1 + 0.001 * seed) for loss in LOSSES]), kept, strict=True)
+    steps = [step.model_copy(update={"example_losses": mine}) for step, mine in pairs]
+    record = {"initial_weights_digest": f"w{seed}", "steps": steps}
+    return evidence(arm, seed=seed, record=record)
+
+
+def test_arms_that_batch_otherwise_are_compared_over_the_examples_both_trained_on() -> None:
+    """The means of steps differ by a tenth: other texts. The same examples have the same loss."""
+    texts = {f"{n:02d}": 2.0 + 0.1 * (n % 7) for n in range(24)}
+    base = [with_examples("baseline", {k: v + 0.01 * s for k, v in texts.items()}, s) for s in range(3)]
+    fuller = {k: texts[k] for k in list(texts)[4:]} | {f"x{n}": 5.0 for n in range(12)}
+    near = [
+        with_examples("changed", {k: v + 0.01 * s + 1e-4 for k, v in fuller.items()}, s) for s in range(3)
+    ]
+    result = compare_statistical(base, near)
+    assert result.outcome == "equal" and "20 examples that both trained on" in result.sentence, (
+        result.sentence
+    )
+    worse = [with_examples("changed", {k: 1.1 * v for k, v in fuller.items()}, s) for s in range(3)]
+    assert compare_statistical(base, worse).outcome == "broken"
+    strangers = [with_examples("changed", {f"y{n}": 2.0 for n in range(24)}, s) for s in range(3)]
+    assert "examples that both" not in compare_statistical(base, strangers).sentence
+
+
 def reduced(arm: str, factor: float, **changes: list[float]) -> ParityEvidence:
     """Two ranks whose reduced gradient is `factor` of what their own add up to, but for `changes`."""
     own = {"a.weight": [1.2, -1.6], "b.weight": [0.12, 0.16], "c.weight": [0.3, -0.4]}
