@@ -3,8 +3,8 @@
 Compared is the mean loss of the examples that both arms trained on, where the losses of single examples are
 known and the arms met enough of the same; otherwise that of the second half of each launch. The change passes
 when the interval of the paired differences lies within the spread of the baseline's own seeds; it fails when
-the interval excludes zero and the mean lies outside that spread, to either side. The number of seeds and steps
-is always said: a short run certifies no convergence.
+the interval excludes zero and the mean lies outside that spread, to either side. The number of seeds and
+steps is always said: a short run certifies no convergence.
 """
 
 from __future__ import annotations
