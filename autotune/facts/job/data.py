@@ -51,12 +51,12 @@ def data_facts(sheet: SheetBuilder, observation: Observation, basis: str) -> Non
             fixed = len(set(lengths)) == 1 and bool(padding and padding > 0.02)
             sheet.put("data.padded_to_fixed_length", fixed, source, f"{len(shapes)} micro-batches")
     if steps:
-        sheet.put(
-            "data.accumulation_steps",
-            float(median(s.micro_batches for s in steps)) / _backwards_per_graph(observation),
-            "probe, backward calls",
-            over,
-        )
+        backwards = float(median(s.micro_batches for s in steps)) / _backwards_per_graph(observation)
+        fetched = _batches_per_step(observation)
+        if fetched is not None and len(observation.ranks[0].optimizers) > 1:
+            # Two networks that train each other: a backward for each of them, through the same batch.
+            backwards = max(1.0, min(backwards, fetched))
+        sheet.put("data.accumulation_steps", backwards, "probe, backward calls", over)
     budget_facts(sheet, observation, basis)
     _loader_facts(sheet, observation, basis)
 
@@ -65,6 +65,15 @@ def _backwards_per_graph(observation: Observation) -> float:
     """Backwards of several losses through one forward are one micro-batch."""
     model = observation.ranks[0].model
     return (model and model.backwards_per_graph) or 1.0
+
+
+def _batches_per_step(observation: Observation) -> float | None:
+    """Batches of the loader that a step takes; None where their number of examples is not known."""
+    loaders = observation.ranks[0].loaders
+    sizes = [s.examples for s in observation.ranks[0].steps if s.examples]
+    if not loaders or not loaders[0].batch_size or not sizes:
+        return None
+    return float(max(1, round(median(sizes) / loaders[0].batch_size)))
 
 
 _LATE_FRAC = 0.05  # of a step; below it the trace tells better who is late
