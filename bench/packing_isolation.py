@@ -6,7 +6,8 @@ Two examples of 37 and 29 tokens are put into one row; one is replaced by other 
 the other's logits over the largest logit is its leak. 0 is bitwise isolated; products over another number
 of tokens per expert may round differently, about 1e-7. Training mode, fp32, no dropout, no cache.
 The results are the rows of rules/_tables/packing_isolation.yaml for models with softmax attention only;
-layers with a recurrence run their PyTorch code here, which says nothing about fused kernels.
+layers with a recurrence run their PyTorch code here, which says nothing about fused kernels: those are stood
+in for in bench/kernel_versions.py.
 """
 
 from __future__ import annotations
@@ -50,8 +51,11 @@ class Leaks:
     with_cache: float | None
 
 
-def small_model(family: str, attention: str) -> Any:
-    """A tiny random model of a family, with each of its kinds of layers. Raises what transformers raises."""
+def small_model(family: str, attention: str, **own: Any) -> Any:
+    """A tiny random model of a family, with each of its kinds of layers. Raises what transformers raises.
+
+    `own` are values of its configuration in the place of the general ones; None leaves the family's default.
+    """
     from transformers import AutoModelForCausalLM
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -61,12 +65,13 @@ def small_model(family: str, attention: str) -> Any:
     if hasattr(usual, "qk_rope_head_dim"):
         sizes.pop("head_dim", None)
         sizes["num_key_value_heads"] = 4
-    layers = getattr(usual, "layer_types", None)
+    layers = None if "layer_types" in own else getattr(usual, "layer_types", None)
     if layers:
         kinds = list(dict.fromkeys(layers))
         count = max(2, len(kinds))
         sizes["layer_types"] = [kinds[i % len(kinds)] for i in range(count)]
         sizes.update({name: count for name in ("num_hidden_layers", "n_layer") if name in sizes})
+    sizes = {name: value for name, value in {**sizes, **own}.items() if value is not None}
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(kind(**sizes), attn_implementation=attention)
     if sum(p.numel() for p in model.parameters()) > 40_000_000:
@@ -74,9 +79,19 @@ def small_model(family: str, attention: str) -> Any:
     return model.train()
 
 
-def leak(
-    model: Any, *, everything: bool = False, rows: int = 1, mask: bool = False, cache: bool = False
-) -> float:
+# columns of the table -> what is passed beside restarting position_ids
+LEVELS: dict[str, tuple[str, ...]] = {
+    "pos": (),
+    "seq_idx": ("seq_idx",),
+    "cu": ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"),
+    "all": ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"),
+    "all_plus_cu_seqlens": (
+        "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx", "cu_seqlens",
+    ),
+}  # fmt: skip
+
+
+def leak(model: Any, *, level: str = "pos", rows: int = 1, mask: bool = False, cache: bool = False) -> float:
     """Largest change of the second example's logits when the first is replaced, over the largest logit."""
     torch.manual_seed(1)
     ids = torch.randint(3, 120, (rows, FIRST + SECOND))
@@ -86,10 +101,11 @@ def leak(
     arguments: dict[str, Any] = {"position_ids": positions, "use_cache": cache}
     if mask:
         arguments["attention_mask"] = torch.ones_like(ids)
-    if everything:
-        starts = torch.tensor([0, FIRST, FIRST + SECOND], dtype=torch.int32)
-        arguments.update(cu_seq_lens_q=starts, cu_seq_lens_k=starts, max_length_q=FIRST, max_length_k=FIRST)
-        arguments["seq_idx"] = (torch.arange(FIRST + SECOND) >= FIRST)[None].to(torch.int32)
+    starts = torch.tensor([0, FIRST, FIRST + SECOND], dtype=torch.int32)
+    every: dict[str, Any] = dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens"), starts)
+    every |= dict.fromkeys(("max_length_q", "max_length_k"), FIRST)
+    every["seq_idx"] = (torch.arange(FIRST + SECOND) >= FIRST)[None].to(torch.int32)
+    arguments.update({name: every[name] for name in LEVELS[level]})
     with torch.no_grad():
         torch.manual_seed(5)
         before = model(input_ids=ids, **arguments).logits
@@ -108,7 +124,7 @@ def measure(family: str, attention: str = "sdpa") -> Leaks:
         except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError):
             return None
 
-    return Leaks(one(), one(everything=True), one(rows=2), one(mask=True), one(cache=True))
+    return Leaks(one(), one(level="all"), one(rows=2), one(mask=True), one(cache=True))
 
 
 def main() -> None:

@@ -37,9 +37,10 @@ def packing_verdict(
     table = _table()
     if family not in table["families"]:
         family = family.removesuffix("_text")  # the text part of a family has a model_type of its own
-    if not _version_covered(table, family, transformers_version):
+    covered, row = _row(table, family, transformers_version)
+    if not covered:
         return "unknown"
-    verdict = _family_verdict(table["families"].get(family), implementation, kwargs, attention)
+    verdict = _family_verdict(row, implementation, kwargs, attention)
     return _worse(verdict, _attention_verdict(table, kwargs, attention, batch, mask, use_cache))
 
 
@@ -60,18 +61,25 @@ def _table() -> dict[str, Any]:
     return loaded
 
 
-def _version_covered(table: Mapping[str, Any], family: str, version: str | None) -> bool:
-    if version is None:
-        return False
-    minor = _numbers(version)
-    first = _numbers(table["transformers"])
-    if minor == first:
-        return True
+def _row(table: Mapping[str, Any], family: str, version: str | None) -> tuple[bool, Mapping[str, Any] | None]:
+    """Whether the version is known for this family, and the family's row there."""
+    row, minor = table["families"].get(family), _numbers(version or "")
+    base = _numbers(table["transformers"])
+    if minor == base:
+        return True, row
     # measured with the same verdict at both ends: what lies between counts as known, too
-    return any(
-        first < minor <= _numbers(last) and family in families
-        for last, families in table["same_verdicts_in"].items()
-    )
+    for last, families in table["same_verdicts_in"].items():
+        if base < minor <= _numbers(last) and family in families:
+            return True, row
+    ends: dict[tuple[int, ...], Mapping[str, Any] | None] = {base: row}
+    for measured, found in table["measured_in"].items():
+        ends[_numbers(measured)] = row if family in found["same"] else found["other"].get(family)
+    below = [end for end in ends if end <= minor]
+    above = [end for end in ends if end >= minor]
+    if not minor or not below or not above:
+        return False, None
+    first, last = ends[max(below)], ends[min(above)]
+    return (first is not None and first == last), first
 
 
 def _numbers(version: str) -> tuple[int, ...]:

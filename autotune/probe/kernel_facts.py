@@ -1,7 +1,9 @@
 """What each special kernel function of the model's own modeling files resolved to.
 
-transformers >= 5.15 freezes the choice in a closure when the modeling file is imported; older versions keep
-it in module globals or on the layers, with one all-or-nothing `is_fast_path_available`.
+transformers >= 5.15 freezes the choice in a closure when the modeling file is imported, from 5.17 on with
+the kernel's name. Older versions keep the functions in module globals, which are None where a package is
+missing. Most families then take all of them or none (`is_fast_path_available` in their forward); the Qwen
+ones take each that is there.
 """
 
 from __future__ import annotations
@@ -29,6 +31,19 @@ FUNCTIONS: dict[str, tuple[str, str, str]] = {
     "causal_conv1d_fn": ("causal_conv", "causal_conv1d", _CONV),
     "causal_conv1d_update": ("other", "causal_conv1d", _CONV),
 }
+# transformers' PyTorch code -> the kernel in whose place it runs
+REFERENCES = {
+    "torch_chunk_gated_delta_rule": "chunk_gated_delta_rule",
+    "torch_recurrent_gated_delta_rule": "fused_recurrent_gated_delta_rule",
+    "chunk_kimi_delta_attention": "chunk_kda",
+    "recurrent_kimi_delta_attention": "fused_recurrent_kda",
+    "mamba2_chunk_scan": "mamba_chunk_scan_combined",
+    "mamba2_split_conv1d_scan_combined": "mamba_split_conv1d_scan_combined",
+    "mamba2_selective_state_update": "selective_state_update",
+    "mamba_selective_state_update": "selective_state_update",
+    "mamba_selective_scan": "selective_scan_fn",
+}
+_FLAG = "is_fast_path_available"
 _errors: dict[str, str | None] = {}
 
 
@@ -41,7 +56,7 @@ def collect(model: Any) -> list[dict[str, Any]]:
         module = sys.modules.get(file)
         if module is None or file.startswith("torch."):
             continue
-        for own_name, value in list(module.__dict__.items()):
+        for own_name, value in _globals(module).items():
             function = _kernel_name(value) or (own_name if own_name in FUNCTIONS else None)
             if function is not None and function not in found:
                 found[function] = _entry(function, value, module, off)
@@ -63,11 +78,44 @@ def _config_says_no(model: Any) -> bool:
     return False
 
 
+def _globals(module: Any) -> dict[str, Any]:
+    """Names of a modeling file, with the pair of convolutions that Mamba's one loaded late before 5.0."""
+    found = dict(module.__dict__)
+    late = found.get("_causal_conv1d_cache")
+    if isinstance(late, tuple) and len(late) == 2:
+        found["causal_conv1d_update"], found["causal_conv1d_fn"] = late
+    return found
+
+
+def _closed(module: Any) -> bool:
+    """Whether the layers of this file take all fused kernels or none, and now take none."""
+    names = _globals(module)
+    for kind in list(module.__dict__.values()):
+        if not isinstance(kind, type) or kind.__module__ != module.__name__:
+            continue
+        forward = kind.__dict__.get("forward")
+        while hasattr(forward, "__wrapped__"):
+            forward = forward.__wrapped__
+        code = getattr(forward, "__code__", None)
+        if code is None:
+            continue
+        if _FLAG in code.co_names and names.get(_FLAG, True) is False:
+            return True
+        used = (*code.co_names, *code.co_varnames)
+        if _FLAG in code.co_varnames and any(n in FUNCTIONS and names.get(n) is None for n in used):
+            return True
+    return False
+
+
 def _kernel_name(value: Any) -> str | None:
     """The kernel's name in transformers' registry: a fallback is often called otherwise in its file."""
     if not callable(value):
         return None
-    name = _wrapped(value).get("func_name")
+    cells = _wrapped(value)
+    name = cells.get("func_name")
+    if name is None and cells:  # a wrapper from before 5.17: it bears the name of the PyTorch code
+        own = getattr(value, "__name__", None)
+        name = REFERENCES.get(own, own if own in FUNCTIONS else None) if own else None
     return name if isinstance(name, str) else None
 
 
@@ -78,7 +126,7 @@ def _entry(name: str, value: Any, module: Any, off: bool) -> dict[str, Any]:
     implementation, fallback = cells.get("implementation", value), cells.get("torch_function")
     home = getattr(implementation, "__module__", None) or ""
     fast = implementation is not None and implementation is not fallback and not _reference(home)
-    if getattr(module, "is_fast_path_available", True) is False:
+    if fast and module is not None and _closed(module):
         fast = False
     entry: dict[str, Any] = {
         "name": name,

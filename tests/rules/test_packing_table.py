@@ -74,5 +74,18 @@ def test_only_tested_versions_count() -> None:
     assert verdict("bamba", "fast", SEQ, version="5.24.0") == "unknown"
     assert verdict("bamba", "fast", SEQ, version="5.20.0") == "unknown"
     assert verdict("qwen3_5", "fast", ALL, version="main") == "unknown"
-    assert verdict("qwen3_5", "fast", ALL, version="4.57.3") == "unknown"
+    assert verdict("qwen3_5", "fast", ALL, version="4.56.3") == "unknown"
     assert verdict("qwen3_5", "fast", ALL, version=None) == "unknown"
+
+
+def test_earlier_versions_have_verdicts_of_their_own() -> None:
+    assert verdict("qwen3_5_text", "fast", ALL, version="5.16.1") == "isolated"
+    assert verdict("qwen3_5_text", "fast", SEQ, version="5.16.1") == "leaks"
+    assert verdict("qwen3_5_text", "fallback", ALL, version="5.16.1") == "leaks"
+    assert verdict("qwen3", "dense", POS, version="5.16.1") == "isolated"
+    assert verdict("qwen3", "dense", POS, version="5.16.1", mask=True) == "leaks"
+    # seq_idx reaches its kernels from 5.17 on
+    assert verdict("nemotron_h", "fast", ALL, version="5.16.1") == "leaks"
+    assert verdict("nemotron_h", "fast", ALL) == "isolated"
+    assert verdict("qwen4_exp", "fast", ALL, version="5.16.1") == "unknown"  # was not measured there
+    assert verdict("a_family_of_tomorrow", "dense", ALL, version="5.16.1") == "unknown"

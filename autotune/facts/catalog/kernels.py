@@ -41,7 +41,7 @@ FACTS = (
         "kernels.fallback_solves_per_step",
         "float",
         "count",
-        "Triangular solves per step (signature of the gated-delta-rule fallback)",
+        "Triangular solves, or rows of loops in their place, per step (shows the gated-delta-rule fallback)",
         "trace",
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
     ),

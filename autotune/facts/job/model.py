@@ -152,7 +152,10 @@ def kernel_facts(sheet: SheetBuilder, lead: RankObservation) -> None:
     ):
         kernels = [k for k in model.kernels if k.role == role]
         if not kernels:
-            if model.transformers:
+            if role == "linear_attention" and _layer_counts(model)[0]:
+                why = "the model has such layers, and how they are computed was not recognised"
+                sheet.absent(prefix, why)
+            elif model.transformers:
                 sheet.not_applicable(prefix, "the model has no such layer")
                 sheet.not_applicable(f"{prefix}_reason", "the model has no such layer")
             continue

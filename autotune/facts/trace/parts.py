@@ -34,7 +34,10 @@ def kernel_facts(sheet: SheetBuilder, lead: RankTrace, steps: int, basis: str) -
     """Special layers' kernels, matrix products, elementwise work."""
     source = "trace"
     linear, conv = lead.linear_attention, lead.convolution
-    sheet.put("kernels.fallback_solves_per_step", linear.triangular_solves / steps, source, basis)
+    solves = (
+        linear.triangular_solves + linear.clone_loop_calls
+    )  # transformers before 5.17 substitutes row by row
+    sheet.put("kernels.fallback_solves_per_step", solves / steps, source, basis)
     if lead.gpu is None:
         return
     sheet.put("kernels.linear_attention_fast_kernels", linear.fast_kernels / steps, source, basis)
