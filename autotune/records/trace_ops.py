@@ -96,6 +96,7 @@ class AttentionFacts(Record):
         description="Kernels by name: flash2, flash3, flash4, cudnn, efficient, trtllm, flex, triton, ..."
     )
     gpu_ms: float = Field(description="Union of attention kernels and all work launched by attention ops")
+    planning_ms: float = Field(default=0.0, description="CPU time in which cuDNN planned for new shapes")
 
 
 class LinearAttentionFacts(Record):
@@ -187,6 +188,7 @@ class LossHead(Record):
         description="Output products, backward included: GPU time, or CPU time without one"
     )
     loss_ms: float = Field(description="Softmax and loss, backward included")
+    passes_ms: float = Field(default=0.0, description="Other passes over the logits: casts, copies")
 
 
 class DataLoading(Record):

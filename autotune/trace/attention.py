@@ -52,6 +52,8 @@ _FAMILIES = (
     ("triton", re.compile(r"^_?(attn|fwd|bwd|kernel_unified|attention)_|^triton_")),
 )
 _IS_BACKWARD = re.compile(r"_(backward|bwd)$|Backward\d*$")
+_PLANNED = re.compile(r"aten::_cudnn_attention_(forward|backward)$")
+_PLANNING_NS = 5_000_000  # a call whose plan is there takes 0.1 to 0.3 ms, one that plans 50 to 90
 _INNER = re.compile(r"aten::_(flash|efficient|cudnn)_attention_forward$")
 
 
@@ -122,7 +124,17 @@ def _describe(
         eager_softmax_calls=_eager_softmax(context, inside),
         families=_families(context),
         gpu_ms=context.busy(context.gpu_of_class("attention") | context.gpu_under(inside)).total / 1e6,
+        planning_ms=_planning_ms(context),
     )
+
+
+def _planning_ms(context: Context) -> float:
+    """CPU time of the calls in which cuDNN made a plan: for each shape, in the forward and the backward."""
+    rows = context.host_named(_PLANNED.match, Host.OP)
+    if not rows.any():
+        return 0.0
+    own = context.tree.self_time(context.trace.host.ts)[rows]
+    return float(own[own >= _PLANNING_NS].sum()) / 1e6
 
 
 def _families(context: Context) -> list[KernelFamily]:

@@ -1,6 +1,6 @@
 """Make times plausible before anything is computed, and say what was changed.
 
-Nothing is dropped: a negative duration counts as zero, an over-long one is cut where the rest of the
+Nothing is dropped here: a negative duration counts as zero, an over-long one is cut where the rest of the
 trace ends, and both are reported.
 """
 
@@ -24,6 +24,8 @@ class Cleaning:
     same_stream_overlaps: int
     overlap_ns: int
     repeated: int  # GPU operations equal to the one before them in stream, name, start and length
+    earlier: int = 0  # GPU operations left out: launched before the recording began
+    earlier_ns: int = 0  # their time
 
 
 def clean_times(trace: Trace) -> Cleaning:

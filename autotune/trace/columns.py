@@ -6,7 +6,7 @@ Times are whole nanoseconds from the earliest event of the file (`origin_ns`).
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any
 
@@ -111,6 +111,10 @@ class GpuTable:
 
     def __len__(self) -> int:
         return int(self.ts.size)
+
+    def where(self, rows: npt.NDArray[np.bool_]) -> GpuTable:
+        """The rows that are wanted."""
+        return GpuTable(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -139,6 +139,13 @@ def prepare(trace: Trace, table: KernelTable) -> Context:
     marks = is_mark[host.name] & (host.kind == Host.ANNOTATION) if len(host) else np.zeros(0, bool)
     tree = build_tree(host, marks)
     launch_row = _launch_rows(trace)
+    earlier = launched_before(trace, launch_row)
+    if earlier.any():
+        cleaning = replace(
+            cleaning, earlier=int(earlier.sum()), earlier_ns=int(gpu.dur[earlier].sum(dtype=np.int64))
+        )
+        trace.gpu = gpu = gpu.where(~earlier)
+        launch_row = launch_row[~earlier]
     op_row = _op_rows(trace, tree, launch_row)
     starts_eval = np.fromiter(
         (text.startswith("autograd::engine::evaluate_function") for text in trace.names),
@@ -185,6 +192,36 @@ def _launch_rows(trace: Trace) -> I32:
     found = (links[at] == gpu.correlation) & (gpu.correlation > 0)
     result[found] = calls[at[found]]
     return result
+
+
+def launched_before(trace: Trace, launch_row: I32) -> Mask:
+    """GPU work whose launch the recording missed because it began later.
+
+    A CPU that runs ahead of its GPU leaves a queue: what the recording finds in it belongs to an earlier
+    step. A stream works in the order of the launches, so this is what lies in front of the first work with a
+    known launch; on a stream without such work, what begins before the first launch call.
+    """
+    gpu, host = trace.gpu, trace.host
+    unknown = launch_row < 0
+    found = np.zeros(len(gpu), dtype=bool)
+    if not unknown.any() or unknown.all():
+        return found
+    calls = host.kind == Host.RUNTIME
+    calls |= host.kind == Host.DRIVER
+    calls &= np.fromiter((LAUNCH.match(text) is not None for text in trace.names), bool, len(trace.names))[
+        host.name
+    ]
+    first_call = int(host.ts[calls].min()) if calls.any() else None
+    order = np.lexsort((gpu.ts, gpu.stream, gpu.device))
+    device, stream = gpu.device[order], gpu.stream[order]
+    bounds = np.flatnonzero((device[1:] != device[:-1]) | (stream[1:] != stream[:-1])) + 1
+    for rows in np.split(order, bounds):
+        known = np.flatnonzero(~unknown[rows])
+        if known.size:
+            found[rows[: known[0]]] = True
+        elif first_call is not None:
+            found[rows[gpu.ts[rows] < first_call]] = True
+    return found
 
 
 def _op_rows(trace: Trace, tree: HostTree, launch_row: I32) -> I32:

@@ -124,14 +124,20 @@ def _gpu_records(item: Judged) -> Iterator[TraceWarning]:
     if not len(context.trace.host):
         yield _unreliable("missing_cpu_events", "no CPU events: nothing can be attributed to a cause")
         return
+    cleaning = context.cleaning
+    if cleaning.earlier:
+        yield _info(
+            "launched_earlier",
+            f"{cleaning.earlier:,} GPU operations ({cleaning.earlier_ns / 1e6:.1f} ms) were launched before "
+            "the recording began; they belong to an earlier step and are left out",
+        )
     kernels = gpu.kind == Gpu.KERNEL
     total, lost = int(kernels.sum()), int((kernels & (context.launch_row < 0)).sum())
     if lost > 0.02 * total:
         make = _caution if lost < 0.5 * total else _unreliable
         yield make(
             "unmatched_kernels",
-            f"{lost:,} of {total:,} kernels have no launch call in the trace: launched before it began, "
-            "or records were dropped",
+            f"{lost:,} of {total:,} kernels have no launch call in the trace: records were dropped",
         )
     if launched > 1.05 * total + 50:
         yield _unreliable(

@@ -16,10 +16,10 @@ def test_tables(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     files = export.export_parquet(path(MI300X), tmp_path / "out", tables_dir=TABLES)
     host, gpu = (parquet.read_table(file) for file in files)
-    assert gpu.num_rows == 2_995 + 550 + 108
+    assert gpu.num_rows == 2_238 + 366 + 81  # without what was launched before the recording
     assert host.num_rows == 34_405 + 8_004 + 3_100 + 24
     kinds = gpu.column("kernel_class").to_pylist()
-    assert kinds.count("communication") == 17
+    assert kinds.count("communication") == 12
     assert host.column("start_ns").to_pylist()[0] >= 0
 
 

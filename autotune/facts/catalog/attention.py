@@ -52,6 +52,14 @@ FACTS = (
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
     ),
     Fact(
+        "attention.planning_ms",
+        "float",
+        "ms",
+        "CPU time of a profiled step in which cuDNN's attention plans for shapes it has not seen",
+        "trace",
+        decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
+    ),
+    Fact(
         "attention.score_bytes_gib",
         "float",
         "gib",

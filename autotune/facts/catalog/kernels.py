@@ -113,7 +113,7 @@ FACTS = (
         "kernels.elementwise_frac",
         "float",
         "frac",
-        "Share of GPU busy time in elementwise, norm and reduction kernels",
+        "Share of GPU busy time in elementwise, norm and reduction kernels, passes over the logits left out",
         "trace",
         decided_by="give a trace with GPU activity (analyze records one; --trace reads a saved one)",
     ),

@@ -35,6 +35,13 @@ FACTS = (
         "trace",
     ),
     Fact(
+        "loss.logits_frac",
+        "float",
+        "frac",
+        "Share of the work in passes over the logits: casts, copies, softmax, loss, their gradients",
+        "trace",
+    ),
+    Fact(
         "loss.unsupervised_frac",
         "float",
         "frac",

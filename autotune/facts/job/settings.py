@@ -177,6 +177,7 @@ _COUNTED = {"stall.gc_collects_per_step": "gc_collect", "memory.empty_cache_per_
 _GPU_ONLY = (
     "attention.gpu_frac",
     "attention.kernel_family",
+    "attention.planning_ms",
     "comm.fastest_bus_gb_per_s",
     "data.device_copies_frac",
     "data.h2d_blocking_ms",

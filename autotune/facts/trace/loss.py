@@ -12,14 +12,21 @@ from autotune.records.trace import RankTrace
 def loss_facts(
     sheet: SheetBuilder, lead: RankTrace, steps: int, basis: str, observation: Observation | None
 ) -> None:
-    """Nothing is put when the loss is fused: then there is no softmax to see."""
+    """Only what the loss kernels' names tell where the loss is fused: then there is no softmax to see."""
     head = lead.loss_head
     if head is None or not head.rows:
+        if lead.gpu is not None:
+            named = sum(row.share_frac for row in lead.classes if row.name == "loss")
+            sheet.put("loss.logits_frac", named, "trace, names of kernels", basis)
         return
     whole_ms = lead.gpu.busy_ms if lead.gpu is not None else lead.cpu.op_self_ms
     if whole_ms:
-        share = min(1.0, (head.product_ms + head.loss_ms) / whole_ms)
-        sheet.put("loss.head_frac", share, "trace", f"{head.classes} classes, {basis}")
+        logits_ms = head.loss_ms + head.passes_ms
+        for name, part_ms in (
+            ("loss.head_frac", head.product_ms + logits_ms),
+            ("loss.logits_frac", logits_ms),
+        ):
+            sheet.put(name, min(1.0, part_ms / whole_ms), "trace", f"{head.classes} classes, {basis}")
     if _other_forwards(observation, lead):
         return
     labelled = _tokens(observation, lead, steps, "supervised_tokens")

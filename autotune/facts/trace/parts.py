@@ -53,9 +53,17 @@ def kernel_facts(sheet: SheetBuilder, lead: RankTrace, steps: int, basis: str) -
     if conv.matrix_ms is not None:
         total = sum(row.total_ms for row in lead.classes)
         sheet.put("kernels.matrix_conv_frac", conv.matrix_ms / total if total else 0.0, source, basis)
-    sheet.put("kernels.elementwise_frac", class_share(lead, *_ELEMENTWISE), source, basis)
+    sheet.put("kernels.elementwise_frac", _elementwise(lead), source, basis)
     sheet.put("kernels.unclassified_frac", lead.unclassified_frac, source, basis)
     sheet.put("loss.head_gpu_frac", class_share(lead, "loss", "softmax"), source, basis)
+
+
+def _elementwise(lead: RankTrace) -> float:
+    """Passes over the logits are elementwise work as well, but a fused loss saves them, not a fused layer."""
+    total_ms = sum(row.total_ms for row in lead.classes)
+    passes_ms = lead.loss_head.passes_ms if lead.loss_head is not None else 0.0
+    logits = passes_ms / total_ms if total_ms else 0.0
+    return max(0.0, class_share(lead, *_ELEMENTWISE) - logits)
 
 
 def attention_facts(sheet: SheetBuilder, lead: RankTrace, steps: int, basis: str) -> None:
@@ -72,6 +80,7 @@ def attention_facts(sheet: SheetBuilder, lead: RankTrace, steps: int, basis: str
         sheet.put("attention.backend", max(backends, key=lambda name: backends[name]), source, basis)
     if lead.gpu is not None:
         sheet.put("attention.gpu_frac", class_share(lead, "attention"), source, basis)
+        sheet.put("attention.planning_ms", attention.planning_ms / steps, source, basis + ", profiled")
         return
     eager = attention.eager_softmax_calls > 0 and not backends
     rows = [row for row in lead.tables.cpu_ops if _attends(row.name, eager)]
