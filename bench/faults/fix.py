@@ -21,12 +21,12 @@ import yaml
 from bench.faults.analyse import prepare
 from bench.faults.cases import Case, command, load_cases
 from bench.faults.measure import MEASURED, run_once, time_command
+from bench.faults.score import NOTHING
 from bench.faults.scores import SCORES, command_line, machine
 
 FIX = SCORES / "fix.json"
 FIX_UNSAFE = SCORES / "fix-unsafe.json"  # with changes that a person should review
 ENOUGH = 0.9
-NOTHING = 1.02  # slowdown from which a fault costs something
 SHORT_MS = 4000.0  # of timed steps in one start, where steps are short enough
 SPARE_S = 300  # for what --max-minutes does not count: the first look, and the end of a start
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.faults.analyse import Answer, installed
 from bench.faults.cases import Case
-from bench.faults.score import Causes, Mark, mark
+from bench.faults.score import NOTHING, Causes, Mark, mark
 
 KERNELS = ("fla", "causal_conv1d")
 # Most telling first: what one twin serves stands together, and what compiles for minutes last.
@@ -162,6 +162,11 @@ class Beside:
         if self.twin is None or self.mark.answer.pace is None or self.twin.pace is None:
             return None
         return self.mark.answer.pace.against(self.twin.pace)
+
+    @property
+    def costs_nothing(self) -> bool:
+        """A fault of time whose steps are no longer than those of the twin, at this size on this machine."""
+        return self.mark.case.sick == "time" and self.slowdown is not None and self.slowdown < NOTHING
 
     @property
     def steps(self) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.faults.gpu import Beside
-from bench.faults.score import Mark, Totals
+from bench.faults.score import NOTHING, Mark, Totals
 
 DOCS = Path(__file__).parents[2] / "docs" / "diagnosis.md"
 
@@ -95,7 +95,22 @@ def beside_summary(rows: list[Beside], not_run: dict[str, str]) -> list[str]:
         f"{sum(row.first_of_own for row in compared)} first of what the twin does not get",
         f"false alarms there: {sum(len(row.shared) for row in compared)} also of the twin, "
         f"{sum(len(row.own) for row in compared)} of the sick job only",
+        *_costly_summary(rows),
         *untold,
+    ]
+
+
+def _costly_summary(rows: list[Beside]) -> list[str]:
+    """The counts without the faults that cost nothing where this was run; nobody need name those."""
+    idle = [row.mark.case.id for row in rows if row.costs_nothing]
+    if not idle:
+        return []
+    costly = [row for row in rows if not row.costs_nothing]
+    return [
+        f"cost nothing here (less than {NOTHING}x): {', '.join(idle)}",
+        f"without those: {sum(row.mark.all_named for row in costly)} of {len(costly)} named, "
+        f"{sum(row.mark.first for row in costly)} named first, "
+        f"{sum(row.first_of_own for row in costly)} first of what the twin does not get",
     ]
 
 

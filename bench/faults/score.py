@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from bench.faults.analyse import Answer, Said
 from bench.faults.cases import Case
 
+NOTHING = 1.02  # slowdown from which a fault costs something
 Causes = dict[str, list[str]]  # slug -> ids of the rules whose title states that cause
 
 

@@ -177,6 +177,26 @@ def test_what_the_twin_gets_too_is_told_apart_and_counts_all_the_same():
     assert lines[2] == "not run: shape-churn (needs two GPUs)"
 
 
+def test_what_costs_nothing_is_listed_and_left_out_of_a_second_count():
+    pace = Pace(100.0, 8, 100.0, 512.0)
+    twins = [Answer(VISIT.twins[name], 9.0, 0, pace=pace) for name in ("sync-in-fstring", "out-of-memory")]
+    told = (said("launch/gaps"),)
+    answers = [
+        *twins,
+        Answer("sync-in-fstring", 9.0, 0, findings=told, pace=replace(pace, ms=101.0)),
+        Answer(
+            "item-on-grad-norm", 9.0, 0, findings=(said("sync/per-step-read"),), pace=replace(pace, ms=103.0)
+        ),
+        # a fault of memory need not be slow
+        Answer("out-of-memory", 9.0, 0, findings=told, pace=replace(pace, ms=90.0)),
+    ]
+    rows = beside(VISIT, answers, scores.load_causes())
+    assert [row.mark.case.id for row in rows if row.costs_nothing] == ["sync-in-fstring"]
+    lines = report.beside_summary(rows, {})
+    assert lines[2] == "cost nothing here (less than 1.02x): sync-in-fstring"
+    assert lines[3].startswith("without those: 1 of 2 named, 1 named first, 1 first of what")
+
+
 def test_a_twin_that_failed_compares_with_nothing():
     answers = [
         Answer("twin-full-logits", 9.0, -1, failure="no answer within 100 s"),
