@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from bench.faults.analyse import Answer
 from bench.faults.cases import load_cases
 from bench.faults.fix import FIX, FIX_UNSAFE, load_rows, write_rows
 from bench.faults.gpu import plan
+
+_PIECES = re.compile(r", in (\d+) pieces put together \(bench/faults/CHANGES\.md\)")
 
 
 def merge(args: argparse.Namespace) -> Path:
@@ -32,12 +35,15 @@ def merge(args: argparse.Namespace) -> Path:
     read = [scores.read(piece) for piece in args.merge]
     answers = newest_answers([answers for _, answers in read])
     answers.sort(key=lambda answer: order.index(answer.case) if answer.case in order else len(order))
-    together = {
-        name: "; ".join(dict.fromkeys(heading[name] for heading, _ in read if heading.get(name)))
+    said = {
+        name: [part for heading, _ in read if heading.get(name) for part in heading[name].split("; ")]
         for name in ("when", "machine", "command", "commit")
     }
-    if len(read) > 1:
-        together["command"] += f", in {len(read)} pieces put together (bench/faults/CHANGES.md)"
+    pieces = sum(int(found[1]) if (found := _PIECES.search(part)) else 1 for part in said["command"])
+    said["command"] = [_PIECES.sub("", part) for part in said["command"]]
+    together = {name: "; ".join(dict.fromkeys(parts)) for name, parts in said.items()}
+    if pieces > 1:
+        together["command"] += f", in {pieces} pieces put together (bench/faults/CHANGES.md)"
     not_run = {name: why for heading, _ in read for name, why in heading.get("not_run", {}).items()}
     ran = {answer.case for answer in answers}
     not_run = {name: why for name, why in not_run.items() if name not in ran}
