@@ -18,6 +18,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import types
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version as installed
@@ -80,7 +81,7 @@ def main() -> int:
     parser.add_argument("versions", nargs="*")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--inside", choices=["bare", "stand-ins", "dense"], help=argparse.SUPPRESS)
+    parser.add_argument("--inside", choices=["bare", "stand-ins", "dense", "shims"], help=argparse.SUPPRESS)
     parser.add_argument("--only", nargs="*", default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
@@ -141,7 +142,7 @@ def measure(mode: str, only: Sequence[str] | None = None) -> dict[str, Any]:
     """In a process of one version: kernels and verdicts of every family, or what it raised."""
     import kernel_stand_ins
 
-    if mode == "stand-ins":
+    if mode in ("stand-ins", "shims"):
         kernel_stand_ins.install()
     import transformers
 
@@ -149,16 +150,16 @@ def measure(mode: str, only: Sequence[str] | None = None) -> dict[str, Any]:
     transformers.logging.set_verbosity(60)
     families: dict[str, Any] = {}
     for family in dense_families() if mode == "dense" else FAMILIES:
-        if (mode == "stand-ins" and family in _NO_SCAN) or (only and family not in only):
+        if (mode in ("stand-ins", "shims") and family in _NO_SCAN) or (only and family not in only):
             continue
         try:
-            families[family] = dense(family) if mode == "dense" else recurrent(family, mode)
+            families[family] = {"dense": dense, "shims": shims}.get(mode, recurrent)(family)
         except Exception as fault:  # whatever a foreign model raises is its result
             families[family] = f"{type(fault).__name__}: {str(fault).splitlines()[0][:120]}"
     return {"transformers": transformers.__version__, "families": families}
 
 
-def recurrent(family: str, mode: str) -> dict[str, Any]:
+def recurrent(family: str) -> dict[str, Any]:
     """Kernels as the probe reports them, and the verdict for each set of boundaries."""
     import kernel_stand_ins
     from packing_isolation import LEVELS, leak, small_model
@@ -175,9 +176,57 @@ def recurrent(family: str, mode: str) -> dict[str, Any]:
         except (TypeError, ValueError, RuntimeError):  # NotImplementedError among them
             continue
         verdicts[level] = "isolated" if change <= (1e-6 if "moe" in family else 0.0) else "leaks"
-    reached = mode == "bare" or bool(kernel_stand_ins.calls)
+    reached = "fla" not in sys.modules or bool(kernel_stand_ins.calls)
     kernel_stand_ins.calls.clear()
     return {"kernels": kernels, "verdicts": verdicts if reached else {}}
+
+
+def shims(family: str) -> dict[str, float | str]:
+    """A packing patch's modules with stand-ins: loss and gradients against single examples, leak."""
+    import torch
+    from packing_isolation import small_model
+
+    from autotune.apply.shims import render_shim
+
+    made = {}
+    for name in ("packed_attention", "packed_batches"):
+        made[name] = sys.modules[f"autotune_{name}"] = types.ModuleType(f"autotune_{name}")
+        exec(compile(render_shim(f"shims/{name}.py.j2", {}), name, "exec"), made[name].__dict__)
+    model = small_model(
+        family, "eager" if "mamba" in family and family != "zamba2" else "sdpa", **FAMILIES[family]
+    )
+    generator = torch.Generator().manual_seed(1)
+    rows = [torch.randint(3, 120, (n,), generator=generator) for n in (7, 12, 5)]
+
+    def gradients(loss: Any) -> Any:
+        model.zero_grad()
+        loss.backward()
+        return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    count = sum(len(row) - 1 for row in rows)
+    alone = [model(input_ids=row[None], use_cache=False).logits[0, :-1].float() for row in rows]
+    loss = sum(
+        torch.nn.functional.cross_entropy(logits, row[1:], reduction="sum")
+        for logits, row in zip(alone, rows, strict=True)
+    )
+    single, before = gradients(loss / count), float(loss) / count
+    made["packed_batches"].attend_per_example(model)
+
+    def collate(given: Any) -> dict[str, Any]:
+        ids = torch.nn.utils.rnn.pad_sequence(given, batch_first=True)
+        mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in given], batch_first=True)
+        return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
+
+    flatten = made["packed_batches"].flatten(collate)
+    out = model(**flatten(rows))
+    packed = gradients(out.loss)
+    other = model(**flatten([rows[0].flip(0), *rows[1:]])).logits
+    return {
+        "attention": model.config.get_text_config()._attn_implementation,
+        "loss_change": abs(float(out.loss) - before),
+        "gradient_change": float((packed - single).abs().max() / single.abs().max()),
+        "leak": float((other - out.logits)[:, 7:].abs().max() / out.logits.abs().max()),
+    }
 
 
 def levels() -> dict[str, tuple[str, ...]]:

@@ -37,6 +37,10 @@ def test_hopper_with_triton_36_needs_tilelang_for_the_backward() -> None:
 def test_what_does_not_fit_says_why() -> None:
     old = Environment({**H200, "torch": "2.6.0"}, 9.0, TOOLS)
     assert state("flash-linear-attention", old) == ("does not fit", "needs torch >=2.7, there is 2.6.0")
+    older = Environment({**H200, "transformers": "4.57.6"}, 9.0, TOOLS)  # its import fails there
+    assert state("flash-linear-attention", older)[1] == "needs transformers >=5.6.2, there is 4.57.6"
+    founding = Environment({**H200, "transformers": "5.16.1"}, 9.0, TOOLS)
+    assert state("flash-linear-attention", founding)[0] == "fits"
     assert state("liger-kernel", Environment({"torch": "2.11"}, 9.0)) == (
         "does not fit",
         "needs triton >=2.3, which is not installed",

@@ -123,6 +123,10 @@ def bench() -> Any:
     sys.path.remove(str(ROOT / "bench"))
 
 
+# a class of fla that is not stood in for; two faults of old versions with a configuration as small as ours
+NOT_RUN = ("ShortConvolution", "Zamba2Model", "get_current_dtype")
+
+
 def check(bench: Any, version: str, seen: dict[str, Any]) -> int:
     """The probe calls every kernel fast, and the isolation table says what is measured with stand-ins."""
     from autotune.facts.packing import packing_verdict
@@ -130,9 +134,7 @@ def check(bench: Any, version: str, seen: dict[str, Any]) -> int:
     compared = 0
     for family, found in seen.items():
         if not isinstance(found, dict):  # not in this version, or its layers want more than is stood in for
-            assert found.startswith("KeyError") or "ShortConvolution" in found or "Zamba2Model" in found, (
-                found
-            )
+            assert found.startswith("KeyError") or any(name in found for name in NOT_RUN), found
             continue
         if (version, family) not in NOT_RESOLVED:
             assert found["kernels"] and all(found["kernels"].values()), (family, found)
@@ -155,6 +157,16 @@ def test_the_installed_version(bench: Any, tmp_path: Path) -> None:
     assert check(bench, version, found["families"]) >= 12
 
 
+def packs(found: dict[str, Any]) -> None:
+    assert found["attention"] == "autotune_packed" and found["leak"] == 0.0
+    assert found["loss_change"] < 1e-5 and found["gradient_change"] < 1e-5
+
+
+def test_the_modules_of_a_packing_patch_use_the_kernels(bench: Any, tmp_path: Path) -> None:
+    version = bench.installed("transformers")
+    packs(bench.run(tmp_path, version, "shims", ("qwen3_5_text",))["families"]["qwen3_5_text"])
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("version", ["4.57.6", "5.0.0", "5.10.1", "5.15.0", "5.16.1"])
 def test_other_versions(bench: Any, tmp_path: Path, version: str) -> None:
@@ -168,3 +180,8 @@ def test_other_versions(bench: Any, tmp_path: Path, version: str) -> None:
     assert all(v["kernels"] and not any(v["kernels"].values()) for v in named.values()), named
     compared = check(bench, version, bench.run(tmp_path, version, "stand-ins")["families"])
     assert compared >= (40 if version in ("5.15.0", "5.16.1") else 0)
+    if version == "5.16.1":
+        packed = bench.run(tmp_path, version, "shims")["families"]
+        for family in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "lfm2", "bamba"):
+            packs(packed[family])
+        assert packed["nemotron_h"]["leak"] > 1e-3  # as the table says: seq_idx does not arrive
