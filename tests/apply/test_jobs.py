@@ -121,6 +121,7 @@ def test_two_ranks_fsdp2(project: Path) -> None:
     compare(baseline, patched, {"rank0": 4, "rank1": 4})
 
 
+@pytest.mark.full
 def test_trainer(project: Path) -> None:
     script = project / "trainer.py"
     sites = [
