@@ -121,15 +121,19 @@ class _Planner:
         """
         kept: list[Finding] = []
         others: list[tuple[Finding, Finding]] = []
-        for finding in self.diagnosis.findings:
-            rivals = [k for k in kept if finding.rule in k.excludes or k.rule in finding.excludes]
-            if not rivals:
+        findings = list(self.diagnosis.findings)
+        for finding in self.diagnosis.findings if self.choice.unsafe else ():
+            before = findings[: findings.index(finding)]
+            rivals = [other for other in before if _exclude_each_other(finding, other)]
+            if rivals and all(_gains_more(finding, rival) for rival in rivals):
+                findings.remove(finding)
+                findings.insert(findings.index(rivals[0]), finding)
+        for finding in findings:
+            rival = next((k for k in kept if _exclude_each_other(finding, k)), None)
+            if rival is None:
                 kept.append(finding)
-            elif self.choice.unsafe and len(rivals) == 1 and _gains_more(finding, rivals[0]):
-                kept[kept.index(rivals[0])] = finding
-                others.append((rivals[0], finding))
             else:
-                others.append((finding, rivals[0]))
+                others.append((finding, rival))
         return kept, others
 
     def _advise(self, finding: Finding, reasons: list[str]) -> None:
@@ -278,6 +282,10 @@ class _Planner:
                         members += group.members
             out.append(group)
         return out
+
+
+def _exclude_each_other(one: Finding, other: Finding) -> bool:
+    return one.rule in other.excludes or other.rule in one.excludes
 
 
 def _gains_more(finding: Finding, rival: Finding) -> bool:

@@ -204,6 +204,16 @@ def test_of_two_that_exclude_each_other_the_larger_bound_where_a_person_asks_for
             choice=Choice(unsafe=True)).groups] == [[safe.rule]]  # fmt: skip
 
 
+def test_a_third_that_both_exclude_stays_out_where_the_larger_bound_takes_the_place(script: Path) -> None:
+    """The better one stands against the third as well: what it displaced brings the third not back."""
+    first = finding("batching/padding-waste", fix(WORKERS), ratio=1.3)
+    third = finding("batching/length-grouping", fix(WORKERS), ratio=1.1, excludes=[first.rule])
+    review = fix(SDPA).model_copy(update={"applicability": "review"})
+    bold = finding("batching/budget-unfilled", review, ratio=1.8, excludes=[first.rule, third.rule])
+    plan = plan_for(script, diagnosis(first, third, bold), choice=Choice(unsafe=True))
+    assert [g.rules for g in plan.groups] == [[bold.rule]]
+
+
 def test_select_exclude_review(script: Path) -> None:
     found = diagnosis(
         finding("data/a", fix(WORKERS)),
