@@ -7,6 +7,7 @@ position or a mask that lost its padding moves some examples and leaves the mean
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from autotune.records.verdict import ParityCheck, ParityEvidence
 from autotune.verify.evidence import common_steps, steps_of
@@ -70,11 +71,18 @@ def means_per_example(arm: ParityEvidence, index: int) -> dict[str, float]:
     return {key: loss / labels for key, (loss, labels) in totals.items() if labels}
 
 
-def totals_per_example(arm: ParityEvidence) -> dict[str, tuple[float, float]]:
-    """Digest of an example -> (sum of its losses, labels) when it was first trained on, over all ranks."""
+def totals_per_example(
+    arm: ParityEvidence, indexes: Sequence[int] | None = None
+) -> dict[str, tuple[float, float]]:
+    """Digest of an example -> (sum of its losses, labels) when it was first trained on, over all ranks.
+
+    `indexes`: of these steps only.
+    """
     found: dict[str, tuple[float, float]] = {}
     for rank in arm.ranks:
         for step in rank.steps:
+            if indexes is not None and step.index not in indexes:
+                continue
             for key, (loss, labels) in step.example_losses.items():
                 if labels and math.isfinite(loss):
                     found.setdefault(key, (loss, labels))

@@ -37,7 +37,7 @@ from autotune.verify.tolerance import FLOORS
 LEAST_SEEDS = 3
 CONFIDENCE = 0.95
 LEAST_EXAMPLES = 8  # that both arms trained on
-LEAST_SHARED_FRAC = 0.5  # of the examples of the arm that met fewer
+LEAST_SHARED_FRAC = 0.5  # of the examples in the second half of the baseline
 LEAST_BAND = 2e-3  # of the loss; a baseline whose seeds agree better than this is not resolved further
 
 
@@ -80,11 +80,11 @@ def compare_statistical(
     half = length // 2
     figures = [(fmean(first[half:length]), fmean(second[half:length])) for first, second in tables]
     basis = f"{length} steps"
-    shared = [_shared_examples(a, b) for a, b in pairs]
+    shared = [_shared_examples(a, b, half) for a, b in pairs]
     if all(found is not None for found in shared):
         figures = [(found.baseline, found.candidate) for found in shared if found is not None]
         counts = [found.examples for found in shared if found is not None]
-        basis = f"{min(counts)} examples that both trained on in {length} steps"
+        basis = f"{min(counts)} examples of the later steps that both trained on, {length} steps"
     level = fmean(a for a, _ in figures)
     differences = [(b - a) / abs(level) for a, b in figures]
     spread = stdev(a for a, _ in figures) / abs(level)
@@ -128,11 +128,18 @@ class _Shared(NamedTuple):
     examples: int
 
 
-def _shared_examples(baseline: ParityEvidence, candidate: ParityEvidence) -> _Shared | None:
-    """None where the arms met too few of the same examples to stand for the launch."""
-    first, second = totals_per_example(baseline), totals_per_example(candidate)
+def _shared_examples(baseline: ParityEvidence, candidate: ParityEvidence, half: int) -> _Shared | None:
+    """Of the examples in the second half of the baseline's steps those that the candidate trained on, too.
+
+    None where the steps of both hold the same examples, so that their means say more; and where the
+    candidate met too few of them.
+    """
+    indexes = common_steps(baseline, candidate)
+    if all(_examples_of(baseline, index) == _examples_of(candidate, index) for index in indexes):
+        return None
+    first, second = totals_per_example(baseline, indexes[half:]), totals_per_example(candidate)
     both = sorted(first.keys() & second.keys())
-    if len(both) < LEAST_EXAMPLES or len(both) < LEAST_SHARED_FRAC * min(len(first), len(second)):
+    if len(both) < max(LEAST_EXAMPLES, LEAST_SHARED_FRAC * len(first)):
         return None
     labels = sum(first[key][1] for key in both)
     return _Shared(
@@ -140,6 +147,10 @@ def _shared_examples(baseline: ParityEvidence, candidate: ParityEvidence) -> _Sh
         candidate=sum(second[key][0] for key in both) / sum(second[key][1] for key in both),
         examples=len(both),
     )
+
+
+def _examples_of(arm: ParityEvidence, index: int) -> set[str]:
+    return {key for step in steps_of(arm, index) for key in step.example_losses}
 
 
 def _verdict(mean: float, reach: float, band: float, basis: str) -> ParityCheck:

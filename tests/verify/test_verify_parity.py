@@ -375,13 +375,15 @@ def test_arms_that_batch_otherwise_are_compared_over_the_examples_both_trained_o
         with_examples("changed", {k: v + 0.01 * s + 1e-4 for k, v in fuller.items()}, s) for s in range(3)
     ]
     result = compare_statistical(base, near)
-    assert result.outcome == "equal" and "20 examples that both trained on" in result.sentence, (
+    assert result.outcome == "equal" and "12 examples of the later steps that both" in result.sentence, (
         result.sentence
     )
     worse = [with_examples("changed", {k: 1.1 * v for k, v in fuller.items()}, s) for s in range(3)]
     assert compare_statistical(base, worse).outcome == "broken"
     strangers = [with_examples("changed", {f"y{n}": 2.0 for n in range(24)}, s) for s in range(3)]
-    assert "examples that both" not in compare_statistical(base, strangers).sentence
+    assert "later steps" not in compare_statistical(base, strangers).sentence
+    alike = [with_examples("changed", {k: v + 0.01 * s for k, v in texts.items()}, s) for s in range(3)]
+    assert "later steps" not in compare_statistical(base, alike).sentence, "the means of steps say more"
 
 
 def reduced(arm: str, factor: float, **changes: list[float]) -> ParityEvidence:
