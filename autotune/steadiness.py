@@ -18,9 +18,7 @@ ROOM = 2.25  # median step-to-step changes: four standard errors of a median of 
 TREND = 0.05  # least change between the quarters of the second half that counts as a trend
 CERTAIN = 3.3  # standard errors of Kendall's S under no trend: one in a thousand
 _LEAST_TREND = 8
-_MOST_TREND = (
-    16  # values of a long series: neighbouring steps share the machine's mood, and prove little each
-)
+_MOST_TREND = 16  # values of a long series: neighbouring steps share the machine's mood and prove little each
 _HEAD = 1.5  # times the level: a warm-up step at the head of an accepted window
 
 

@@ -68,7 +68,7 @@ def test_a_machine_that_wanders_for_a_while_makes_no_trend_of_many_steps() -> No
     lost = sum("still" in find_steady(wandering(seed), plain(128)).reason for seed in range(300))
     assert lost <= 20  # a third of them, were each step a witness of its own
     growing = [
-        [value * 1.005**i for i, value in enumerate(noisy(100, 128, seed, 0.05))] for seed in range(100)
+        [value * 1.003**i for i, value in enumerate(noisy(100, 128, seed, 0.05))] for seed in range(100)
     ]
     assert sum("longer" in find_steady(steps, plain(128)).reason for steps in growing) >= 95
 
