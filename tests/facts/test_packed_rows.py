@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from facts_of import facts_of
 
-from autotune.facts.everything import derive_facts
 from autotune.records.observation import (
     EnvironmentRecord,
     ForwardRecord,
     ModelRecord,
-    Observation,
     RankObservation,
     StepRecord,
 )
@@ -35,16 +34,7 @@ def facts(forward: ForwardRecord, counters: dict[str, float] | None = None) -> d
         forward=forward,
         counters=counters or {},
     )
-    whole = Observation(
-        mode="profile",
-        command=["python", "train.py"],
-        cwd=".",
-        exit_code=0,
-        wall_s=1.0,
-        ranks=[rank],
-        expected_ranks=1,
-    )
-    return {name: fact.value for name, fact in derive_facts(whole, None).facts.items()}
+    return facts_of(rank)
 
 
 def test_positions_that_restart_keep_the_documents_apart() -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from facts_of import facts_of
 
-from autotune.facts.everything import derive_facts
 from autotune.records.observation import (
     EnvironmentRecord,
-    Observation,
     PhaseRecord,
     RankObservation,
     StepRecord,
@@ -36,16 +35,7 @@ def facts(saves_after: list[int], save_ms: float = 60.0) -> dict[str, object]:
         steps=steps,
         phases=phases,
     )
-    whole = Observation(
-        mode="profile",
-        command=["python", "train.py"],
-        cwd=".",
-        exit_code=0,
-        wall_s=5.0,
-        ranks=[rank],
-        expected_ranks=1,
-    )
-    return {name: fact.value for name, fact in derive_facts(whole, None).facts.items()}
+    return facts_of(rank)
 
 
 def test_a_save_every_third_step() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from facts_of import facts_of
 
-from autotune.facts.everything import derive_facts
 from autotune.records.observation import (
     EnvironmentRecord,
     LoaderRecord,
-    Observation,
     OptimizerRecord,
     RankObservation,
     StepRecord,
@@ -29,17 +28,8 @@ def accumulation(optimizers: int, examples: int, backwards: int) -> tuple[object
         optimizers=[OptimizerRecord(class_name="Adam", implementation="fused")] * optimizers,
         loaders=[LoaderRecord(batch_size=8, batches=120)],
     )
-    whole = Observation(
-        mode="profile",
-        command=["python", "train.py"],
-        cwd=".",
-        exit_code=0,
-        wall_s=1.0,
-        ranks=[rank],
-        expected_ranks=1,
-    )
-    facts = derive_facts(whole, None).facts
-    return facts["data.accumulation_steps"].value, facts["run.optimizer_steps_per_epoch"].value
+    facts = facts_of(rank)
+    return facts["data.accumulation_steps"], facts["run.optimizer_steps_per_epoch"]
 
 
 @pytest.mark.parametrize(
