@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.apply.overlay_folder import take_in
 from autotune.errors import FilesError, InputError
 from autotune.facts.recipes import DEADLINE_MINUTES, build_variables, built_from_source, pinned
 from autotune.records.plan import InstalledPackage
@@ -119,7 +121,7 @@ for d in m.distributions(path=[sys.argv[1]]):
 print(json.dumps(sorted(out)))
 """
 
-# Top-level modules of every distribution in the overlay, imported.
+# Top-level modules of every distribution in the overlay, whole and imported.
 _IMPORT = """
 import importlib, importlib.metadata as m, json, os, sys
 folder = sys.argv[1]
@@ -131,6 +133,10 @@ def top(file):
     return head if os.path.exists(os.path.join(folder, head, '__init__.py')) else None
 out = []
 for d in m.distributions(path=[folder]):
+    code = [f for f in d.files or [] if f.suffix == '.py' and f.parts[0] != '..']
+    gone = [str(f) for f in code if not d.locate_file(f).exists()]
+    if gone:
+        sys.exit(f'{d.metadata["Name"]}: {len(gone)} of its files are not there, the first is {gone[0]}')
     names = {top(f) for f in d.files or []} - not_library - {None}
     names = sorted(n for n in names if n.isidentifier() and not n.startswith('_'))
     for name in names:
@@ -154,11 +160,14 @@ class _Interpreter:
 
     def install(self, requirement: str) -> None:
         """Put one package into the overlay, without its dependencies."""
+        part = self.folder.with_name(f"{self.folder.name}.part")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            if part.exists():  # of an installation that was killed
+                shutil.rmtree(part)
         except OSError as fault:
             raise FilesError(fault.strerror or str(fault), where=str(self.folder)) from fault
-        command = [*self._pip(), "install", "--target", str(self.folder), "--no-deps", "--upgrade"]
+        command = [*self._pip(), "install", "--target", str(part), "--no-deps"]
         command += [
             "--no-input",
             "--disable-pip-version-check",
@@ -183,6 +192,12 @@ class _Interpreter:
             reason = errors[0].removeprefix("ERROR:").strip() if errors else f"pip exit {process.returncode}"
             hint = "give a folder of wheels with --wheelhouse" if self.wheelhouse is None else None
             raise PackageFailedError(f"{requirement} cannot be installed: {reason}", requirement, hint)
+        try:
+            take_in(part, self.folder)
+        except OSError as fault:
+            raise FilesError(
+                fault.strerror or str(fault), where=str(fault.filename or self.folder)
+            ) from fault
 
     def _follow(
         self, process: subprocess.Popen[str], requirement: str, started: float, lines: list[str]

@@ -2,7 +2,8 @@
 
 Only in launches made for that. Where every batch has the same number of examples, any of them may meet: it is
 the batch of the longest ones. A sampler whose batches differ in number (a token budget) would never make that
-one: there it is the largest of those it really makes. The order of everything after it stays; the data set is
+one: there it is the largest of those it really makes. Where a batch is no list of examples (a planned row),
+it is the one of the next that becomes the largest. The order of everything after it stays; the data set is
 asked for its examples beforehand, for a limited time.
 """
 
@@ -10,7 +11,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from numbers import Integral
 from typing import Any
 
 from .core import core
@@ -66,6 +68,8 @@ class _LongestFirst:
             return None
         if not isinstance(seen[0], (list, tuple)):  # no batches: an example at a time
             return max(lengths, key=lambda index: lengths[index])
+        if not all(_of_examples(batch, lengths) for batch in seen):
+            return max(seen, key=self._collated)
         counts = {len(batch) for batch in (seen[:-1] or seen)}
         if len(counts) == 1:
             longest = sorted(lengths, key=lambda index: (lengths[index], index), reverse=True)[: len(seen[0])]
@@ -81,7 +85,8 @@ class _LongestFirst:
 
     def _collated(self, batch: Any) -> int:
         """Elements of the largest tensor the batch becomes, padded or packed as the job does it."""
-        made = self.collate([self.dataset[index] for index in batch])
+        together = getattr(self.dataset, "__getitems__", None)  # as DataLoader asks for a batch
+        made = self.collate(together(batch) if together else [self.dataset[index] for index in batch])
         values = made.values() if hasattr(made, "values") else made
         values = values if isinstance(values, (list, tuple, type({}.values()))) else [values]
         return max((int(v.numel()) for v in values if hasattr(v, "numel")), default=0)
@@ -99,6 +104,12 @@ def _lengths_of(dataset: Any) -> dict[Any, int]:
         values = {"longest_first.examples": float(len(lengths)), "longest_first.tokens": float(most)}
         core.emit("counters", {"values": values})
     return lengths
+
+
+def _of_examples(batch: Any, lengths: dict[Any, int]) -> bool:
+    """It holds indices of examples, and nothing else that a data set of its own understands."""
+    known = (isinstance(i, Integral) or (isinstance(i, Hashable) and i in lengths) for i in batch)
+    return type(batch) in (list, tuple) and all(known)
 
 
 def _lengths(dataset: Any) -> dict[Any, int]:

@@ -12,6 +12,7 @@ import pytest
 from findings_made import diagnosis, finding, fix, observation, step
 
 from autotune.apply.job import materialise
+from autotune.apply.overlay_folder import take_in
 from autotune.apply.packages import environment_packages, install
 from autotune.apply.plan import build_plan
 from autotune.errors import InputError
@@ -19,19 +20,25 @@ from autotune.errors import InputError
 pytestmark = pytest.mark.job
 
 
-def wheel(folder: Path, name: str, source: str, requires: tuple[str, ...] = (), version: str = "1.0") -> None:
-    """A pure Python wheel, written by hand."""
+def wheel(
+    folder: Path,
+    name: str,
+    source: str,
+    requires: tuple[str, ...] = (),
+    version: str = "1.0",
+    file: str | None = None,
+) -> None:
+    """A pure Python wheel with one file, written by hand."""
+    file = file or f"{name}/__init__.py"
     folder.mkdir(exist_ok=True)
     info = f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     metadata += "".join(f"Requires-Dist: {r}\n" for r in requires)
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as out:
-        out.writestr(f"{name}/__init__.py", source)
+        out.writestr(file, source)
         out.writestr(f"{info}/METADATA", metadata)
         out.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        out.writestr(
-            f"{info}/RECORD", f"{name}/__init__.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n"
-        )
+        out.writestr(f"{info}/RECORD", f"{file},,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +89,36 @@ def test_only_the_patched_arm_sees_the_packages(tmp_path: Path, interpreter: str
         )
     again = install(["fastkernels"], interpreter=interpreter, run=run, wheelhouse=None)
     assert [p.name for p in again.packages] == ["deepdep", "fastkernels"], "the same set is installed once"
+
+
+def test_two_packages_share_a_module(tmp_path: Path, interpreter: str) -> None:
+    house = tmp_path / "wheels"
+    wheel(
+        house, "linear_layers", "import linear.ops\n", ("linear_core>=2",), file="linear/layers/__init__.py"
+    )
+    wheel(house, "linear_core", "OLD = True\n", version="1.0", file="linear/old.py")
+    wheel(house, "linear_core", "FAST = True\n", version="2.0", file="linear/ops/__init__.py")
+    for number, wanted in enumerate((["linear_layers"], ["linear_core", "linear_layers"])):
+        overlay = install(wanted, interpreter=interpreter, run=tmp_path / f"run-{number}", wheelhouse=house)
+        assert sorted(str(p.relative_to(overlay.folder)) for p in overlay.folder.rglob("*.py")) == [
+            "linear/layers/__init__.py",
+            "linear/ops/__init__.py",
+        ]
+        assert {p.name: p.version for p in overlay.packages} == {"linear-core": "2.0", "linear-layers": "1.0"}
+        assert list(overlay.folder.parent.iterdir()) == [overlay.folder]
+
+
+def test_an_older_version_leaves_nothing_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "overlay"
+    folder.mkdir()
+    for version, file in (("1.0", "linear/old.py"), ("2.0", "linear/new.py")):
+        wheel(tmp_path / "wheels", "linear_core", "", version=version, file=file)
+        part = tmp_path / "part"
+        with zipfile.ZipFile(tmp_path / "wheels" / f"linear_core-{version}-py3-none-any.whl") as packed:
+            packed.extractall(part)
+        take_in(part, folder)
+    assert [p.name for p in folder.rglob("*.py")] == ["new.py"]
+    assert [p.name for p in folder.glob("*.dist-info")] == ["linear_core-2.0.dist-info"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import itertools
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -86,3 +87,21 @@ def test_a_sampler_without_end_goes_on_after_the_longest_batch(
     endless = itertools.cycle([[0, 2], [1], [0, 3]])
     drawn = list(itertools.islice(probe._LongestFirst(endless, DATA, pack), 302))
     assert drawn == [[0, 3], [0, 3], *[[0, 2], [1], [0, 3]] * 100]
+
+
+class Row(NamedTuple):
+    pieces: list[tuple[int, int]]
+    tokens: int
+    items: None = None
+
+
+class Rows(list):
+    """A data set that is asked for planned rows."""
+
+    def __getitems__(self, row: Row) -> list[list[int]]:
+        return [self[number] for number, _ in row.pieces]
+
+
+def test_a_planned_row_is_taken_as_it_is(probe: ModuleType) -> None:
+    rows = [Row([(0, 3), (2, 2)], 12), Row([(1, 9), (4, 1)], 12), Row([(3, 8)], 12)]
+    assert list(probe._LongestFirst(rows, Rows(DATA), pack)) == [rows[1], rows[1], *rows]
