@@ -1,6 +1,6 @@
 """A folder of packages that are installed one after the other, though several may own parts of one module.
 
-pip's --target replaces a top-level folder that is there already, so the second of two distributions that share
+pip's --target replaces a top-level folder that is there already: the second of two distributions that share
 a module (fla-core and flash-linear-attention share `fla`) would remove what the first brought. Each is
 therefore installed into a folder of its own and moved in, file by file.
 """

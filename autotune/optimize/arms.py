@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 _TIERS: tuple[Tier, ...] = ("bitwise", "numeric", "token-exact", "statistical")
 
 
-def arm_of(name: str, job: PatchedJob, *, live_check: LiveCheck | None = None, warmed: bool = False) -> Arm:
+def arm_of(
+    name: str,
+    job: PatchedJob,
+    *,
+    live_check: LiveCheck | None = None,
+    fused_roles: tuple[str, ...] = (),
+    warmed: bool = False,
+) -> Arm:
     """The arm that starts this job."""
     from autotune.verify.arm import Arm
 
@@ -31,6 +38,7 @@ def arm_of(name: str, job: PatchedJob, *, live_check: LiveCheck | None = None, w
         user_roots=tuple(Path(path) for path in job.user_roots),
         protected_roots=tuple(Path(path) for path in job.protected_roots),
         live_check=live_check,
+        fused_roles=fused_roles,
         warmed=warmed,
     )
 

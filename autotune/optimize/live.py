@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from autotune.verify.arm import LiveCheck, LiveFindings
 
 
+_ROLES = ("linear_attention", "causal_conv")
+
+
+def fused_roles(groups: Sequence[PlanGroup]) -> tuple[str, ...]:
+    """Roles whose fused kernels these changes are expected to bring."""
+    fast = {name for group in groups for name, fact in group.predicted.items() if fact.value == "fast"}
+    return tuple(role for role in _ROLES if f"kernels.{role}" in fast)
+
+
 def live_check_for(groups: Sequence[PlanGroup], rules: RuleSources) -> LiveCheck | None:
     """A check for changes that can silently not happen: packages and shims; None when there is none."""
     wanted = [m.rule for g in groups for m in g.members if m.surface in ("package", "shim") or g.packages]

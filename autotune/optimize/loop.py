@@ -25,7 +25,7 @@ from autotune.optimize.ladder import (
     refutes,
     timed_beside,
 )
-from autotune.optimize.live import live_check_for
+from autotune.optimize.live import fused_roles, live_check_for
 from autotune.optimize.memory_stage import MemoryStage, Tools
 from autotune.optimize.options import LoopOptions
 from autotune.optimize.order import by_gain_per_minute
@@ -311,9 +311,14 @@ class OptimizeLoop:
 
     def _arms(self, state: LoopState, jobs: Sequence[tuple[PlanGroup, PatchedJob]]) -> list[Arm]:
         arms = [arm_of("as it is", state.current, warmed=True)]
-        live = live_check_for([group for group, _ in jobs], self._options.rules) if jobs else None
-        last = jobs[-1][1] if jobs else None
-        return arms + [arm_of(group.id, job, live_check=live if job is last else None) for group, job in jobs]
+        groups = [group for group, _ in jobs]
+        live, fused = live_check_for(groups, self._options.rules), fused_roles(groups)
+        for group, job in jobs:
+            last = job is jobs[-1][1]
+            arms.append(
+                arm_of(group.id, job, live_check=live if last else None, fused_roles=fused if last else ())
+            )
+        return arms
 
     def _verify_options(self, tier: Tier) -> VerifyOptions:
         return replace(self._options.verify, tier=tier, shared_folder=self._run / "trials" / "parity")

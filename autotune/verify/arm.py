@@ -43,6 +43,8 @@ class Arm:
     """The same command ran before on this machine, so its caches are warm."""
     live_check: LiveCheck | None = None
     """Called with the observation and the folder of a fresh profile launch of this arm."""
+    fused_roles: tuple[str, ...] = ()
+    """Roles (linear_attention, causal_conv) whose fused kernels it must run; its first launch tells."""
     user_roots: tuple[Path, ...] = ()
     protected_roots: tuple[Path, ...] = ()
 

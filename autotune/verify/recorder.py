@@ -11,6 +11,7 @@ from autotune.observe.outcome import last_words, require_steps
 from autotune.records.verdict import LiveCheck, Trial
 from autotune.verify.arm import Arm, Progress
 from autotune.verify.figures import steadiness
+from autotune.verify.kernels import slow_kernels
 from autotune.verify.launches import Bench, Request
 from autotune.verify.memory import worst_case_bytes
 from autotune.verify.steady import compiles_to_the_end
@@ -64,6 +65,7 @@ class Recorder:
         self._remember(request.arm, observation, trial)
         if trial.outcome == "finished":
             self._check_fingerprint(request.arm, trial)
+            self._check_kernels(request.arm, observation)
             return observation, trial
         if request.arm is self.arms[0]:
             self._baseline_failed(observation, trial)
@@ -133,6 +135,13 @@ class Recorder:
         fault = f"{len(wrong)} of {len(trial.fingerprints)} ranks {what} ({trial.label})"
         self.note_live(arm, [fault], [], fingerprint="missing" if missing else "different")
         raise Ended
+
+    def _check_kernels(self, arm: Arm, observation: Observation) -> None:
+        """A package that is not used makes nothing faster, and packing without it lets examples leak."""
+        faults = slow_kernels(observation, arm.fused_roles)
+        if faults:
+            self.note_live(arm, faults, [])
+            raise Ended
 
     def note_live(
         self, arm: Arm, faults: list[str], checked: list[str], *, fingerprint: str | None = None

@@ -12,7 +12,7 @@ from verify_records import LOSSES, observation, parity_steps
 
 from autotune.errors import Exit, JobFailedError, NotObservedError
 from autotune.observe.spec import LaunchSpec
-from autotune.records.observation import MemoryRecord, Observation
+from autotune.records.observation import LayerKernel, MemoryRecord, ModelRecord, Observation
 from autotune.records.parity import ParityRecord
 from autotune.records.verdict import Trial, Verdict
 from autotune.store import read_record
@@ -22,6 +22,7 @@ from autotune.verify.starts import Finished
 from autotune.verify.trial import run_comparison
 from autotune.verify.verdict import recompute
 
+MODEL = ModelRecord(class_name="Qwen3_5ForCausalLM", transformers=True, parameters=1, trainable_parameters=1)
 Change = Callable[[LaunchSpec, Observation], Observation]
 
 
@@ -131,6 +132,33 @@ def test_another_command_is_not_taken_for_a_finished_one(tmp_path: Path) -> None
     run_comparison(other, folder=tmp_path, options=options, launch=replay)
     new = replay.specs[before:]
     assert new and all(spec.command[1] == "fast.py" for spec in new)
+
+
+def test_kernels_that_are_installed_and_not_taken_end_it_at_the_first_launch(tmp_path: Path) -> None:
+    wrong = [loss * 0.9 for loss in LOSSES]
+    replay = Replay({"slow.py": 100, "fast.py": 40}, {"fast.py": wrong})
+
+    def resolved(fast: bool) -> Change:
+        kernel = LayerKernel(
+            name="chunk_gated_delta_rule",
+            role="linear_attention",
+            implementation="fla.ops.gated_delta_rule" if fast else "transformers.models.qwen3_5",
+            fast=fast,
+            package="flash-linear-attention",
+            package_version="0.6.0",
+            reason=None if fast else "version",
+        )
+        return lambda spec, seen: on_rank(seen, model=MODEL.model_copy(update={"kernels": [kernel]}))
+
+    patched = arms(fused_roles=("linear_attention",))
+    replay.change = resolved(False)
+    verdict = run_comparison(patched, folder=tmp_path / "a", options=VerifyOptions(), launch=replay)
+    assert verdict.outcome == "patch-not-live" and replay.made == ["parity:slow.py", "parity:fast.py"]
+    assert "chunk_gated_delta_rule still runs transformers.models.qwen3_5" in verdict.sentence
+    assert "flash-linear-attention 0.6.0 is there and not taken" in verdict.sentence
+    replay.change = resolved(True)
+    verdict = run_comparison(patched, folder=tmp_path / "b", options=VerifyOptions(), launch=replay)
+    assert verdict.outcome == "parity-broken"
 
 
 def test_broken_parity_ends_before_any_timing(tmp_path: Path) -> None:
