@@ -137,7 +137,8 @@ def _described(
         mask = None
     positions = named.get("position_ids")
     if positions is not None and positions.device.type == "cpu" and positions.dim() >= 2:
-        _count_packed(result, positions, mask, torch, lengths)
+        filling = _filling(ids, _labels(named, ids_key, ids))
+        _count_packed(result, positions, mask, filling, torch, lengths)
     if result.real is None and mask is not None:
         _count_masked(result, mask, torch, side)
     elif result.real is None:
@@ -240,8 +241,18 @@ def _ids_key(named: dict[str, Any]) -> str | None:
     return None
 
 
-def _count_packed(result: Batch, positions: Any, mask: Any, torch: Any, lengths: bool) -> None:
-    """Rows in which position ids start again hold several examples and no padding between them.
+def _filling(ids: Any, labels: Any) -> Any:
+    """Where packed rows are filled up: one id to the row's end, none of it trained on; None without."""
+    if labels is None or labels.shape != ids.shape:
+        return None
+    same = (ids == ids[:, -1:]) & (labels == _IGNORE)
+    tail = same.flip(1).int().cumprod(dim=1).flip(1).bool()
+    tail &= tail.sum(dim=1, keepdim=True) > 1  # a last token alone may be of a text
+    return tail if bool(tail.any()) else None
+
+
+def _count_packed(result: Batch, positions: Any, mask: Any, filling: Any, torch: Any, lengths: bool) -> None:
+    """Rows in which position ids start again hold several examples, and padding at the row's end at most.
 
     A packed row may also hold one example: positions that only count up, in a batch that says its boundaries.
     """
@@ -253,9 +264,15 @@ def _count_packed(result: Batch, positions: Any, mask: Any, torch: Any, lengths:
         return
     result.real = result.tokens
     result.examples = rows.shape[0] + restarts
-    if not lengths:
+    if not lengths and filling is None:
         return
     starts = torch.cat([torch.ones_like(drops[:, :1]), drops], dim=1)
+    if filling is not None and filling.shape == starts.shape:
+        text = ~filling
+        result.real, result.examples = int(text.sum()), int((starts & text).sum())
+        per_example = torch.bincount(starts.flatten().cumsum(0)[text.flatten()])
+        result.row_lengths = per_example[per_example > 0] if lengths else None
+        return
     # rows begin with a start, so over the flattened rows every example ends where the next one begins
     begins = starts.flatten().nonzero().flatten()
     result.row_lengths = torch.diff(begins, append=torch.tensor([starts.numel()]))
@@ -313,14 +330,22 @@ def _learned_pad_id(ids: Any) -> int | None:
     return None
 
 
-def _count_supervised(
-    result: Batch, named: dict[str, Any], ids_key: str, ids: Any, gaps: bool = False
-) -> None:
+def _labels(named: dict[str, Any], ids_key: str, ids: Any) -> Any:
+    """The batch's labels; None where it has none, or they cannot be read without waiting."""
     labels = next((named[k] for k in _LABEL_KEYS if k in named and k != ids_key), None)
     if labels is None and ids_key.startswith("#"):
         same = (v for k, v in named.items() if k != ids_key and v.shape == ids.shape and _integer_rows(v))
         labels = next(same, None)
     if labels is None or labels.device.type != "cpu" or labels.dtype.is_floating_point:
+        return None
+    return labels
+
+
+def _count_supervised(
+    result: Batch, named: dict[str, Any], ids_key: str, ids: Any, gaps: bool = False
+) -> None:
+    labels = _labels(named, ids_key, ids)
+    if labels is None:
         return
     if labels.shape == ids.shape:
         counts = labels != _IGNORE

@@ -88,6 +88,26 @@ def test_packed_rows_by_position_ids_and_boundaries() -> None:
     assert quick is not None and (quick.examples, quick.real, quick.lengths) == (3, 12, [])
 
 
+def test_what_fills_a_packed_row_up_is_padding() -> None:
+    """Rows of one length: 4 and 5 tokens and 3 of filling, 6 tokens and 6 of filling, 12 tokens."""
+    ids = torch.arange(1, 37).view(3, 12)
+    labels = ids.clone()
+    ids[0, 9:], labels[0, 9:] = 0, -100
+    ids[1, 6:], labels[1, 6:] = 0, -100
+    labels[:, 0] = labels[0, 4] = labels[2, 11] = -100
+    counted, zeros = torch.arange, torch.zeros
+    own_example = [[*counted(4), *counted(5), *counted(3)], [*counted(6), *counted(6)], [*counted(12)]]
+    at_zero = [[*counted(4), *counted(5), *zeros(3)], [*counted(6), *zeros(6)], [*counted(12)]]
+    counts_on = [[*counted(4), *counted(8)], [*counted(12)], [*counted(12)]]
+    for positions in (own_example, at_zero, counts_on):
+        batch = {"input_ids": ids, "labels": labels, "position_ids": torch.tensor(positions).long()}
+        seen = batches.describe(batch, torch)
+        assert seen is not None and seen.tokens == 36
+        assert (seen.examples, seen.real, seen.lengths) == (4, 27, [4, 5, 6, 12])
+        quick = batches.describe(batch, torch, lengths=False)
+        assert quick is not None and (quick.examples, quick.real, quick.lengths) == (4, 27, [])
+
+
 def test_a_packed_row_of_one_example_has_no_padding() -> None:
     positions = torch.arange(12)[None]
     batch = {"input_ids": torch.ones(1, 12).long(), "position_ids": positions}
