@@ -1,11 +1,12 @@
-"""How far the fused gated-delta-rule kernels' outputs and gradients are from a float64 recurrence, by head size.
+"""How far the fused gated-delta-rule kernels are from a float64 recurrence, by head size.
 
-    python bench/h200/kernel_gradients.py --kernels FOLDER            # every way below, each in a process of its own
+    python bench/h200/kernel_gradients.py --kernels FOLDER    # every way below, each in a process of its own
     python bench/h200/kernel_gradients.py --only fallback --device cpu
 
-FOLDER holds flash-linear-attention and what it needs, as `pip install --target` leaves it. Ways: `tilelang` (the packages as
-they are), `triton` (flash-linear-attention with FLA_TILELANG=0), `fallback` (transformers' PyTorch code). Inputs are bf16, two
-examples packed into one row; the fallback gets them one by one, because it does not know where an example ends.
+FOLDER holds flash-linear-attention and what it needs, as `pip install --target` leaves it. Ways: `tilelang`
+(the packages as they are), `triton` (flash-linear-attention with FLA_TILELANG=0), `fallback` (transformers'
+PyTorch code, started without FOLDER). Compared are the output and every gradient. Inputs are bf16, two
+examples packed into one row; the fallback gets them one by one: it does not know where an example ends.
 """
 
 import argparse
@@ -19,7 +20,7 @@ LENGTHS, HEADS = (200, 312), 4
 
 
 def inputs(torch, head_size: int, device: str):
-    """q, k, v: [1, T, H, K] bf16; g (log decay), beta: [1, T, H]; drawn so that states live for tens of tokens."""
+    """q, k, v: [1, T, H, K] bf16; g (log decay), beta: [1, T, H]; states live for tens of tokens."""
     generator = torch.Generator().manual_seed(0)
     size = (1, sum(LENGTHS), HEADS)
     draw = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
@@ -82,20 +83,33 @@ def run_alone(way: str, head_size: int, args) -> dict:
     env = dict(os.environ)
     if way == "triton":
         env["FLA_TILELANG"] = "0"
-    if args.kernels:
+    if args.kernels and way != "fallback":
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (args.kernels, env.get("PYTHONPATH"))))
-    call = [sys.executable, __file__, "--device", args.device, "--inside", way, "--head-sizes", str(head_size)]
+    call = [
+        sys.executable,
+        __file__,
+        "--device",
+        args.device,
+        "--inside",
+        way,
+        "--head-sizes",
+        str(head_size),
+    ]
     try:
         done = subprocess.run(call, env=env, capture_output=True, text=True, timeout=args.limit_s)
     except subprocess.TimeoutExpired:
         return {"error": f"no result within {args.limit_s} s"}
     if done.returncode:
-        return {"error": next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")}
+        return {
+            "error": next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")
+        }
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kernels", metavar="FOLDER")
     parser.add_argument("--only", choices=("tilelang", "triton", "fallback"), action="append")
     parser.add_argument("--head-sizes", type=int, nargs="+", default=[64, 128])

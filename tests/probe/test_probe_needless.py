@@ -18,7 +18,7 @@ def _line(text: str) -> int:
     return 1 + next(number for number, line in enumerate(_LINES) if text in line)
 
 
-def _facts(tmp_path: Path, style: str, steps: int = 12) -> tuple[Any, dict[str, Any]]:
+def _facts(tmp_path: Path, style: str, steps: int = 24) -> tuple[Any, dict[str, Any]]:
     more = {"mode": "profile", "steps": steps, "warmup_steps": 6, "stop": "never"}
     job = run(tmp_path, "needless_loop.py", style, str(steps + 14), **more)
     assert job.exit_code == 0 and faults(job) == [], job.errors[-2000:]
