@@ -20,6 +20,7 @@ THROTTLED_SHARE = 0.05  # of the samples
 CLOCK_MOVED = 0.05
 STALLED = 1.25  # against the arm's other launches
 AGREE = 1.10  # how well those must agree to say so
+MANY, MOST = 4, 0.75  # of so many other launches, so large a part near their median is enough
 BUSY = 0.3  # utilisation from which a sample's clock counts
 
 
@@ -90,11 +91,14 @@ def _cpu_fault(trials: Mapping[str, Trial]) -> str | None:
 
 def load_note(trials: Sequence[Trial]) -> str | None:
     """Timed launches that shared their cores: also when all arms did alike, and no block is set aside."""
-    shares = []
-    for state in (trial.machine for trial in trials):
-        if state.cpu_cores and state.cpu_foreign_cores is not None and state.cpu_idle_frac is not None:
-            shares.append(CpuShare(state.cpu_cores, state.cpu_foreign_cores, state.cpu_idle_frac))
-    return shared_note(shares)
+    return shared_note([share for trial in trials if (share := _cpu_share(trial)) is not None])
+
+
+def _cpu_share(trial: Trial) -> CpuShare | None:
+    state = trial.machine
+    if not state.cpu_cores or state.cpu_foreign_cores is None or state.cpu_idle_frac is None:
+        return None
+    return CpuShare(state.cpu_cores, state.cpu_foreign_cores, state.cpu_idle_frac)
 
 
 def odd_block(block: Block, others: Sequence[Block], trials: Mapping[str, Trial], unit: Unit) -> str | None:
@@ -104,9 +108,11 @@ def odd_block(block: Block, others: Sequence[Block], trials: Mapping[str, Trial]
     """
     if len(others) < 2:
         return None
+    if (crowded := _crowded_block(block, others, trials)) is not None:
+        return crowded
     for arm, figure in block.figures.items():
         rest = [other.figures[arm].value for other in others if arm in other.figures]
-        if len(rest) >= 2 and max(rest) <= AGREE * min(rest):
+        if _agree(rest):
             slow = figure.value / median(rest) if unit == "ms/step" else median(rest) / figure.value
             if slow > STALLED:
                 return f"{arm} stalled: {slow:.2f}x its usual time in this launch"
@@ -117,6 +123,36 @@ def odd_block(block: Block, others: Sequence[Block], trials: Mapping[str, Trial]
             if abs(moved) > CLOCK_MOVED:
                 return f"the GPU clock was {moved:+.0%} off its usual while {arm} ran"
     return None
+
+
+def _agree(values: Sequence[float]) -> bool:
+    """All of them, or most of many: one stalled launch among them must not hide another."""
+    if len(values) < 2:
+        return False
+    if max(values) <= AGREE * min(values):
+        return True
+    usual = median(values)
+    near = sum(usual / AGREE <= value <= usual * AGREE for value in values)
+    return len(values) >= MANY and near >= MOST * len(values)
+
+
+def _crowded_block(block: Block, others: Sequence[Block], trials: Mapping[str, Trial]) -> str | None:
+    """Other programs took cores from every arm of this block, and from none of two or more others.
+
+    A load that lasts slows all arms alike and is part of the machine; one that comes and goes is not.
+    """
+    shares = [_cpu_share(trials[figure.label]) for figure in block.figures.values()]
+    if not all(share is not None and share.is_shared for share in shares):
+        return None
+    quiet = 0
+    for other in others:
+        theirs = [_cpu_share(trials[figure.label]) for figure in other.figures.values()]
+        quiet += all(share is not None and not share.is_shared for share in theirs)
+    if quiet < 2:
+        return None
+    taken = fmean(share.foreign_cores for share in shares if share is not None)
+    cores = next(share.cores for share in shares if share is not None)
+    return f"other programs used {taken:.1f} of {cores} cores while it ran, and hardly any in {quiet} others"
 
 
 def _clock(trials: Mapping[str, Trial], block: Block, arm: str) -> float | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
+from pathlib import Path
 
 import pytest
 from verify_records import observation, timing_trial
@@ -167,10 +169,41 @@ def test_other_programs_on_the_cpu_set_a_block_aside_where_no_core_is_idle() -> 
         for t in session(1.2)
     ]
     found = measure(trials, ARMS)
-    assert [block.number for block in found.blocks if block.set_aside] == [1]
+    assert [block.number for block in found.blocks if block.set_aside] == [1, 3]
     assert "other programs used 1.0 of 2 cores while patched ran" in (found.blocks[0].set_aside or "")
-    # That of block 3 favours no arm, so it is said and counts.
+    assert "used 0.9 of 2 cores while it ran, and hardly any in 2 others" in (found.blocks[2].set_aside or "")
     assert "the CPU was shared in 3 of 8 timed launches: other programs used 1.0 of 2" in found.notes[-1]
+
+
+def test_a_load_that_lasts_is_said_and_counts() -> None:
+    crowd = MachineState(cpu_cores=2, cpu_foreign_cores=1.0, cpu_idle_frac=0.02)
+    quiet = MachineState(cpu_cores=2, cpu_foreign_cores=0.0, cpu_idle_frac=0.4)
+    trials = [t.model_copy(update={"machine": quiet if t.block == 1 else crowd}) for t in session(1.2)]
+    found = measure(trials, ARMS)
+    assert not any(block.set_aside for block in found.blocks)
+    assert "the CPU was shared in 6 of 8 timed launches" in found.notes[-1]
+
+
+def test_bursts_of_other_work_leave_the_ratio_of_the_quiet_pairs() -> None:
+    """Ten pairs of one job and its repair on two cores, while other programs ran now and then."""
+    recorded = json.loads((Path(__file__).parent / "recorded" / "shared_cpu_pairs.json").read_text())
+    trials = [
+        timing_trial(
+            row["arm"],
+            row["block"],
+            row["ms"],
+            position=row["position"],
+            tags=row["tags"],
+            machine=MachineState(
+                cpu_cores=2, cpu_foreign_cores=row["foreign_cores"], cpu_idle_frac=row["idle_frac"]
+            ),
+        )
+        for row in recorded
+    ]
+    found = measure(trials, ["as it is", "attention/eager"])
+    (contrast,) = found.contrasts
+    assert contrast.outcome == "faster" and all(1.1 < ratio < 1.3 for ratio in contrast.pair_ratios)
+    assert contrast.interval is not None and 1.05 < contrast.interval[0] < contrast.interval[1] < 1.3
 
 
 def test_a_moved_clock_sets_a_block_aside() -> None:
