@@ -15,7 +15,7 @@ _Weight = tuple[int, float, int]
 def ranked(findings: Sequence[Finding], causes: Mapping[str, Sequence[str]]) -> list[Finding]:
     """Findings with their cause settled, most important first; `causes` lists what can explain each rule.
 
-    A finding that is worth little itself explains nothing.
+    A finding that is worth little itself explains nothing, and of several the weightiest explains.
 
     Findings that only work together stand together, at the place of the strongest of them, in the order they
     are applied. A symptom stands after everything that is not explained by something else.
@@ -48,8 +48,9 @@ def ranked(findings: Sequence[Finding], causes: Mapping[str, Sequence[str]]) -> 
 
 
 def _with_cause(finding: Finding, causes: Sequence[str], by_rule: Mapping[str, Finding]) -> Finding:
-    cause = next((name for name in causes if name in by_rule and by_rule[name].severity not in _SMALL), None)
-    return finding.model_copy(update={"explained_by": cause})
+    found = [by_rule[name] for name in causes if name in by_rule and by_rule[name].severity not in _SMALL]
+    cause = max(found, key=_weight, default=None)  # the first one listed where several weigh the same
+    return finding.model_copy(update={"explained_by": cause.rule if cause else None})
 
 
 def _weight(finding: Finding) -> _Weight:

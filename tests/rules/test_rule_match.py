@@ -73,7 +73,7 @@ def gain(ratio: float) -> str:
 def test_order_of_findings(small_rule: Make, catalogue: dict[str, Fact]) -> None:
     gpu = ["run.has_gpu"]
     rules = [
-        small_rule("data/symptom", all=gpu, more=gain(9) + "\nexplained_by: [data/absent, data/big]"),
+        small_rule("data/symptom", all=gpu, more=gain(9) + "\nexplained_by: [data/absent, data/big, data/bigger]"),
         small_rule("data/big", all=gpu, more=gain(2)),
         small_rule("data/bigger", all=gpu, more=gain(3)),
         small_rule("data/wrong", all=gpu, severity="critical"),
@@ -97,7 +97,7 @@ def test_order_of_findings(small_rule: Make, catalogue: dict[str, Fact]) -> None
         "data/tiny",
         "data/symptom",
     ]
-    assert found[-1].explained_by == "data/big"
+    assert found[-1].explained_by == "data/bigger", "of two causes the one that is worth more"
     assert all(finding.explained_by is None for finding in found[:-1])
 
 
