@@ -73,7 +73,9 @@ def gain(ratio: float) -> str:
 def test_order_of_findings(small_rule: Make, catalogue: dict[str, Fact]) -> None:
     gpu = ["run.has_gpu"]
     rules = [
-        small_rule("data/symptom", all=gpu, more=gain(9) + "\nexplained_by: [data/absent, data/big, data/bigger]"),
+        small_rule(
+            "data/symptom", all=gpu, more=gain(9) + "\nexplained_by: [data/absent, data/big, data/bigger]"
+        ),
         small_rule("data/big", all=gpu, more=gain(2)),
         small_rule("data/bigger", all=gpu, more=gain(3)),
         small_rule("data/wrong", all=gpu, severity="critical"),
