@@ -64,7 +64,7 @@ def digest(batch: Any, torch: Any) -> str:
     named, _ = _named(batch, torch)
     found = []
     for tensor in named.values():
-        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_complex():
+        if not _readable(tensor) or tensor.is_complex():
             return ""
         flat = tensor.detach().reshape(-1)
         if flat.numel() > _MOST_VALUES:
@@ -80,7 +80,7 @@ def digest(batch: Any, torch: Any) -> str:
 
 def largest(batch: Any, torch: Any) -> int:
     """Values of the largest tensor."""
-    return max((int(tensor.numel()) for tensor in _named(batch, torch)[0].values()), default=0)
+    return max((_size(tensor) for tensor in _named(batch, torch)[0].values()), default=0)
 
 
 def describe(
@@ -120,8 +120,8 @@ def _described(
     result.boundaries = tuple(k for k in BOUNDARY_KEYS if k in named or k in others)
     ids_key = _ids_key(named)
     if ids_key is None:
-        first = next(iter(named.values()))
-        result.shape = tuple(int(n) for n in first.shape)
+        first = next((tensor for tensor in named.values() if not tensor.is_nested), None)
+        result.shape = () if first is None else tuple(int(n) for n in first.shape)
         result.examples = result.shape[0] if result.shape else None
         return result
     ids = named[ids_key]
@@ -131,14 +131,14 @@ def _described(
     result.tokens = int(ids.numel())
     result.examples = result.shape[0]
     result.masked = mask is not None
-    if ids.device.type != "cpu":
+    if not _readable(ids) or not result.tokens:
         return result
-    if mask is not None and (mask.device.type != "cpu" or mask.shape != ids.shape):
+    if mask is not None and not (_readable(mask) and mask.shape == ids.shape):
         mask = None
-    positions = named.get("position_ids")
-    if positions is not None and positions.device.type == "cpu" and positions.dim() >= 2:
+    rows, drops = _starts_again(named.get("position_ids"), ids, mask)
+    if rows is not None:
         filling = _filling(ids, _labels(named, ids_key, ids))
-        _count_packed(result, positions, mask, filling, torch, lengths)
+        _count_packed(result, rows, drops, mask, filling, torch, lengths)
     if result.real is None and mask is not None:
         _count_masked(result, mask, torch, side)
     elif result.real is None:
@@ -148,7 +148,18 @@ def _described(
 
 
 def _elements(named: dict[str, Any], others: tuple[str, ...]) -> int | None:
-    return None if others else sum(int(tensor.numel()) for tensor in named.values())
+    return None if others else sum(_size(tensor) for tensor in named.values())
+
+
+def _readable(tensor: Any) -> bool:
+    """Its values can be looked at without waiting for a device: a plain table, neither sparse nor ragged."""
+    return tensor.device.type == "cpu" and str(tensor.layout) == "torch.strided" and not tensor.is_nested
+
+
+def _size(tensor: Any) -> int:
+    """Values in it; of rows of different lengths those that it holds."""
+    held = tensor.values() if tensor.is_nested and str(tensor.layout) == "torch.jagged" else tensor
+    return int(held.numel())
 
 
 def _named(batch: Any, torch: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -228,7 +239,7 @@ def _together(parts: list[Batch], named: dict[str, Any]) -> Batch:
 
 def _integer_rows(value: Any) -> bool:
     """A (batch, length) table of whole numbers."""
-    return value.dim() == 2 and str(value.dtype) in ("torch.int64", "torch.int32")
+    return value.dim() == 2 and not value.is_nested and str(value.dtype) in ("torch.int64", "torch.int32")
 
 
 def _ids_key(named: dict[str, Any]) -> str | None:
@@ -251,13 +262,33 @@ def _filling(ids: Any, labels: Any) -> Any:
     return tail if bool(tail.any()) else None
 
 
-def _count_packed(result: Batch, positions: Any, mask: Any, filling: Any, torch: Any, lengths: bool) -> None:
+def _starts_again(positions: Any, ids: Any, mask: Any) -> tuple[Any, Any]:
+    """Position ids as a table like that of the ids, and where they start again inside a row; None, None
+    where they are of another form.
+
+    With a plane for each direction of an image (3, batch, length) the first stands still in an image.
+    """
+    if positions is None or not _readable(positions) or positions.dim() not in (2, 3):
+        return None, None
+    planes = positions.dim() == 3
+    rows = positions[0] if planes and positions.shape[0] else positions
+    if rows.shape != ids.shape:
+        if rows.dim() != 2 or tuple(rows.shape) != (1, ids.shape[1]):
+            return None, None
+        rows = rows.expand(ids.shape)  # one row for all of them
+    drops = rows[:, 1:] < rows[:, :-1] if planes else rows[:, 1:] <= rows[:, :-1]
+    if mask is not None:  # what padding is numbered with says nothing
+        drops = drops & (mask[:, 1:] != 0) & (mask[:, :-1] != 0)
+    return rows, drops
+
+
+def _count_packed(
+    result: Batch, rows: Any, drops: Any, mask: Any, filling: Any, torch: Any, lengths: bool
+) -> None:
     """Rows in which position ids start again hold several examples, and padding at the row's end at most.
 
     A packed row may also hold one example: positions that only count up, in a batch that says its boundaries.
     """
-    rows = positions[0] if positions.dim() == 3 else positions
-    drops = rows[:, 1:] <= rows[:, :-1]
     restarts = int(torch.count_nonzero(drops))
     result.restarts = restarts > 0
     if mask is not None or not (restarts or (result.boundaries and rows.shape[0] == 1)):
@@ -267,7 +298,7 @@ def _count_packed(result: Batch, positions: Any, mask: Any, filling: Any, torch:
     if not lengths and filling is None:
         return
     starts = torch.cat([torch.ones_like(drops[:, :1]), drops], dim=1)
-    if filling is not None and filling.shape == starts.shape:
+    if filling is not None:
         text = ~filling
         result.real, result.examples = int(text.sum()), int((starts & text).sum())
         per_example = torch.bincount(starts.flatten().cumsum(0)[text.flatten()])
@@ -334,9 +365,9 @@ def _labels(named: dict[str, Any], ids_key: str, ids: Any) -> Any:
     """The batch's labels; None where it has none, or they cannot be read without waiting."""
     labels = next((named[k] for k in _LABEL_KEYS if k in named and k != ids_key), None)
     if labels is None and ids_key.startswith("#"):
-        same = (v for k, v in named.items() if k != ids_key and v.shape == ids.shape and _integer_rows(v))
+        same = (v for k, v in named.items() if k != ids_key and _integer_rows(v) and v.shape == ids.shape)
         labels = next(same, None)
-    if labels is None or labels.device.type != "cpu" or labels.dtype.is_floating_point:
+    if labels is None or not _readable(labels) or labels.dtype.is_floating_point:
         return None
     return labels
 

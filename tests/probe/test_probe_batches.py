@@ -108,6 +108,50 @@ def test_what_fills_a_packed_row_up_is_padding() -> None:
         assert quick is not None and (quick.examples, quick.real, quick.lengths) == (4, 27, [])
 
 
+def test_position_ids_of_another_form() -> None:
+    ids, row = torch.arange(1, 25).view(2, 12), torch.cat([torch.arange(4), torch.arange(8)])
+    image = torch.tensor([0, 1, 2, 2, 2, 2, 3, 4, 0, 1, 2, 3])  # four patches of one image, then a second text
+    three = torch.stack([torch.stack([image, torch.arange(12)])] * 3)
+    shared = batches.describe({"input_ids": ids, "position_ids": row[None]}, torch)
+    assert shared is not None and (shared.examples, shared.real, shared.lengths) == (4, 24, [4, 8, 4, 8])
+    planes = batches.describe({"input_ids": ids, "position_ids": three}, torch)
+    assert planes is not None and (planes.examples, planes.real, planes.lengths) == (3, 24, [8, 4, 12])
+    for other in (row, row[None, :11], row.repeat(3, 1), row.repeat(1, 3, 1, 1), torch.zeros(0, 2, 12)):
+        seen = batches.describe({"input_ids": ids, "position_ids": other}, torch)
+        assert seen is not None and (seen.examples, seen.real, seen.restarts) == (2, None, None)
+    left = torch.tensor([[1, 1, 1, 0, 1, 2, 3, 4, 5, 6, 7, 8], list(range(12))])
+    mask = torch.ones(2, 12).long()
+    mask[0, :3] = 0
+    padded = batches.describe({"input_ids": ids, "position_ids": left, "attention_mask": mask}, torch)
+    assert padded is not None and padded.restarts is False and padded.real == 21
+
+
+RAGGED = [torch.arange(3), torch.arange(5)]
+
+
+@pytest.mark.parametrize("name", ["input_ids", "position_ids", "labels", "attention_mask", "pixels"])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        torch.nested.nested_tensor(RAGGED),
+        torch.nested.nested_tensor(RAGGED, layout=torch.jagged),
+        torch.ones(2, 6).long().to_sparse(),
+        torch.ones(2, 6, device="meta").long(),
+        torch.ones(2, 0).long(),
+        torch.ones(0, 6).long(),
+        torch.rand(2, 6),
+    ],
+    ids=["nested", "jagged", "sparse", "on a device", "without tokens", "without rows", "fractions"],
+)
+def test_what_cannot_be_read_is_unknown(name: str, odd: torch.Tensor) -> None:
+    whole = {"input_ids": torch.arange(12).view(2, 6), "position_ids": torch.arange(6).repeat(2, 1)}
+    for batch in (whole | {name: odd}, {name: odd}, [odd], (whole["input_ids"], odd)):
+        seen = batches.describe(batch, torch)
+        assert seen is not None and 0 <= (seen.real or 0) <= (seen.tokens or 0)
+        assert batches.largest(batch, torch) >= 0 and isinstance(batches.digest(batch, torch), str)
+        assert sum(seen.lengths) == (seen.real or 0)
+
+
 def test_a_packed_row_of_one_example_has_no_padding() -> None:
     positions = torch.arange(12)[None]
     batch = {"input_ids": torch.ones(1, 12).long(), "position_ids": positions}
