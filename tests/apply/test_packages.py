@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 import venv
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -153,3 +155,102 @@ def test_a_deadline_ends_a_build_that_hangs(tmp_path: Path, interpreter: str) ->
     (slow / "setup.py").write_text("import time\ntime.sleep(60)\n")
     with pytest.raises(InputError, match="not installed within the time limit"):
         install([str(slow)], interpreter=interpreter, run=tmp_path, deadline_s=3.0)
+
+
+@pytest.mark.parametrize("files", [("linear", "linear/ops.py"), ("linear/ops.py", "linear")])
+def test_a_file_where_another_package_has_a_folder(
+    tmp_path: Path, interpreter: str, files: tuple[str, str]
+) -> None:
+    house = tmp_path / "wheels"
+    wheel(house, "linear_layers", "", ("linear_core",), file=files[0])
+    wheel(house, "linear_core", "", file=files[1])
+    with pytest.raises(InputError, match=r"linear_core cannot be installed: linear is a .* another package"):
+        install(["linear_layers"], interpreter=interpreter, run=tmp_path, wheelhouse=house)
+
+
+def test_a_file_of_two_packages_stays_with_the_other_one(tmp_path: Path) -> None:
+    folder, house = tmp_path / "overlay", tmp_path / "wheels"
+    folder.mkdir()
+    wheel(house, "linear_core", "", version="1.0", file="linear/__init__.py")
+    wheel(house, "linear_layers", "", version="1.0", file="linear/__init__.py")
+    wheel(house, "linear_layers", "", version="2.0", file="layers.py")
+    for name in ("linear_core-1.0", "linear_layers-1.0", "linear_layers-2.0"):
+        with zipfile.ZipFile(house / f"{name}-py3-none-any.whl") as packed:
+            packed.extractall(tmp_path / "part")
+        take_in(tmp_path / "part", folder)
+    assert sorted(p.name for p in folder.rglob("*.py")) == ["__init__.py", "layers.py"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import atexit\natexit.register(print, 'bye')\n",
+        "import sys\nsys.stdout.close()\n",
+        "import os\nos.write(1, b'\\xff no text')\n",
+    ],
+    ids=["says goodbye", "closes stdout", "bytes"],
+)
+def test_a_package_may_print_what_it_likes(tmp_path: Path, interpreter: str, source: str) -> None:
+    wheel(tmp_path / "wheels", "loud", source)
+    overlay = install(["loud"], interpreter=interpreter, run=tmp_path, wheelhouse=tmp_path / "wheels")
+    assert [p.name for p in overlay.packages] == ["loud"]
+
+
+def test_faults_of_odd_packages_are_named(tmp_path: Path, interpreter: str) -> None:
+    house = tmp_path / "wheels"
+    wheel(house, "leaves", "import os\nos._exit(0)\n")
+    wheel(house, "needs", "", ("foo (>=1.0",))
+    wheel(house, "damaged", "Z" * 500)
+    path = house / "damaged-1.0-py3-none-any.whl"
+    path.write_bytes(path.read_bytes().replace(b"ZZZZ", b"ZZAZ", 1))
+    for name, words in (
+        ("leaves", "does not import: it left without an answer"),
+        ("needs", r"cannot be read: needs needs 'foo \(>=1\.0'"),
+        ("damaged", "cannot be installed: zipfile.BadZipFile: Bad CRC-32"),
+    ):
+        with pytest.raises(InputError, match=words):
+            install([name], interpreter=interpreter, run=tmp_path, wheelhouse=house)
+
+
+def test_where_the_user_lets_pip_install_does_not_matter(
+    tmp_path: Path, interpreter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel(tmp_path / "wheels", "quick", "")
+    for name, value in (("USER", "1"), ("PREFIX", str(tmp_path / "prefix")), ("REQUIRE_VIRTUALENV", "1")):
+        monkeypatch.setenv(f"PIP_{name}", value)
+    overlay = install(["quick"], interpreter=interpreter, run=tmp_path, wheelhouse=tmp_path / "wheels")
+    assert [p.name for p in overlay.packages] == ["quick"] and not (tmp_path / "prefix").exists()
+
+
+def test_a_killed_installation_takes_its_build_with_it(tmp_path: Path, interpreter: str) -> None:
+    slow, note = tmp_path / "slow", tmp_path / "pid"
+    slow.mkdir()
+    said = f"import os, pathlib, time\npathlib.Path({str(note)!r}).write_text(f'{{os.getpid()}}.')\n"
+    (slow / "setup.py").write_text(f"{said}time.sleep(120)\n")
+    program = "import pathlib, sys\nfrom autotune.apply.packages import install\n"
+    program += "install([sys.argv[1]], interpreter=sys.argv[2], run=pathlib.Path(sys.argv[3]))\n"
+    with subprocess.Popen([sys.executable, "-c", program, str(slow), interpreter, str(tmp_path)]) as process:
+        wait_for(lambda: note.exists() and note.read_text().endswith("."))
+        process.kill()
+    wait_for(lambda: not Path(f"/proc/{note.read_text().rstrip('.')}").exists())
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("record", [None, "", '[{"name": "qui', "[1]", "null"])
+def test_a_half_overlay_is_made_anew(tmp_path: Path, interpreter: str, record: str | None) -> None:
+    wheel(tmp_path / "wheels", "quick", "")
+    overlay = install(["quick"], interpreter=interpreter, run=tmp_path, wheelhouse=tmp_path / "wheels")
+    (overlay.folder / "overlay.json").unlink()
+    if record is not None:
+        (overlay.folder / "overlay.json").write_text(record)
+    (overlay.folder / "stale-1.0.dist-info").mkdir()
+    overlay.folder.with_name(f"{overlay.folder.name}.part-1").mkdir()
+    again = install(["quick"], interpreter=interpreter, run=tmp_path, wheelhouse=tmp_path / "wheels")
+    assert again == overlay and not (overlay.folder / "stale-1.0.dist-info").exists()
+    assert list(overlay.folder.parent.iterdir()) == [overlay.folder]

@@ -110,7 +110,9 @@ def test_what_fills_a_packed_row_up_is_padding() -> None:
 
 def test_position_ids_of_another_form() -> None:
     ids, row = torch.arange(1, 25).view(2, 12), torch.cat([torch.arange(4), torch.arange(8)])
-    image = torch.tensor([0, 1, 2, 2, 2, 2, 3, 4, 0, 1, 2, 3])  # four patches of one image, then a second text
+    image = torch.tensor(
+        [0, 1, 2, 2, 2, 2, 3, 4, 0, 1, 2, 3]
+    )  # four patches of one image, then a second text
     three = torch.stack([torch.stack([image, torch.arange(12)])] * 3)
     shared = batches.describe({"input_ids": ids, "position_ids": row[None]}, torch)
     assert shared is not None and (shared.examples, shared.real, shared.lengths) == (4, 24, [4, 8, 4, 8])
