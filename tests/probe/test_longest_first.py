@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import itertools
 import sys
+import time
+from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from probe_parts import part
+from torch.utils.data import DataLoader
 
 from autotune.observe.launch import launch
 from autotune.observe.spec import LaunchSpec
@@ -71,13 +76,107 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ([[0], [1, 2], [3, 4], [5, 6, 7, 8, 9]], pad, [5, 6, 7, 8, 9]),  # 5 rows of 5
         ([[0], [1, 2], [3, 4], [5, 6, 7, 8, 9]], pack, [1, 2]),  # 11 tokens, more than 9
         ([[1, 3], [2, 0, 4]], pack, [1, 3]),  # a budget of tokens never makes three of the longest
-        ([4, 1, 0], pad, 1),  # no batches
+        ([], pad, None),
     ],
 )
 def test_the_batch_put_first_is_one_the_sampler_can_make(
     probe: ModuleType, batches: list, collate: object, first: object
 ) -> None:
-    assert list(probe._LongestFirst(batches, DATA, collate)) == [first, first, *batches]
+    expected = [first, first, *batches] if batches else []
+    assert list(probe._LongestFirst(batches, DATA, collate)) == expected
+
+
+def draws(items: object) -> Iterator[object]:
+    """As a sampler does; it fails where an item is a fault."""
+    for item in items:
+        if isinstance(item, Exception):
+            raise item
+        yield item
+
+
+PAIRS = [[0, 2], [1, 4], [3, 5], [6, 7]]
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        ({"sampler": [4, 1, 0], "batch_size": None}, DATA[1]),
+        ({"sampler": torch.tensor([4, 1, 0]), "batch_size": None}, DATA[1]),
+        ({"batch_sampler": [torch.tensor(pair) for pair in PAIRS]}, pad([DATA[1], DATA[3]])),
+        ({"batch_sampler": [np.array(pair) for pair in PAIRS]}, pad([DATA[1], DATA[3]])),
+        ({"batch_sampler": [list(torch.tensor(pair)) for pair in PAIRS]}, pad([DATA[1], DATA[3]])),
+        ({"batch_size": 2, "shuffle": True, "num_workers": 1}, pad([DATA[1], DATA[3]])),
+        ({"batch_sampler": [set(pair) for pair in PAIRS]}, None),
+        ({"batch_sampler": [iter(pair) for pair in PAIRS]}, None),
+        ({"batch_sampler": []}, None),
+        ({"batch_sampler": [[], []]}, None),
+    ],
+    ids=[
+        "number",
+        "tensor",
+        "tensors",
+        "arrays",
+        "of tensors",
+        "worker",
+        "sets",
+        "iterators",
+        "none",
+        "empty",
+    ],
+)
+def test_batches_of_any_kind_are_fetched_as_before(
+    probe: ModuleType, monkeypatch: pytest.MonkeyPatch, options: dict, first: object
+) -> None:
+    def collate(rows: list) -> object:
+        return rows if "sampler" in options or not rows else pad(rows)
+
+    def loaded() -> list[str]:
+        torch.manual_seed(0)
+        again = {k: list(map(copy, v)) if k == "batch_sampler" else v for k, v in options.items()}
+        return [str(batch) for batch in DataLoader(DATA, collate_fn=collate, **again)]
+
+    told: list[object] = []
+    monkeypatch.setattr(probe.core, "emit", lambda *event: told.append(event))
+    plain = loaded()
+    monkeypatch.setattr(DataLoader, "_index_sampler", DataLoader._index_sampler)
+    monkeypatch.setattr(probe.core, "active", True, raising=False)
+    probe.install(torch)
+    assert loaded() == ([str(first)] * 2 if first is not None else []) + plain
+    assert bool(told) == (first is not None), "what was not put first is not told"
+
+
+@pytest.mark.parametrize("batches", [[[0, 2], [1, 4]], [[0], [1, 2], [3, 4]]])
+def test_a_fault_of_the_sampler_comes_where_it_came(probe: ModuleType, batches: list) -> None:
+    drawn = iter(probe._LongestFirst(draws([*batches, RuntimeError("no more")]), DATA, pack))
+    assert [next(drawn) for _ in range(2 + len(batches))][2:] == batches
+    with pytest.raises(RuntimeError, match="no more"):
+        next(drawn)
+
+
+class Slow(list):
+    def __getitem__(self, index: int) -> list[int]:
+        time.sleep(0.01)
+        return super().__getitem__(index)
+
+
+class Broken(list):
+    def __getitem__(self, index: int) -> list[int]:
+        if index == 7:
+            raise OSError("a damaged shard")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize(("kind", "put_first"), [(Slow, 2), (Broken, 0)])
+def test_of_a_data_set_that_did_not_tell_all_lengths_nothing_is_told(
+    probe: ModuleType, monkeypatch: pytest.MonkeyPatch, kind: type, put_first: int
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(probe.core, "emit", lambda *event: told.append(event))
+    monkeypatch.setattr(probe.core, "sink", SimpleNamespace(fault=told.append), raising=False)
+    monkeypatch.setattr(probe, "_MOST_S", 0.05)
+    drawn = list(probe._LongestFirst([[0, 2], [1, 4]], kind(DATA), pad))
+    assert drawn[put_first:] == [[0, 2], [1, 4]]
+    assert told == ([] if kind is Slow else ["longest_first.worst"])
 
 
 def test_a_sampler_without_end_goes_on_after_the_longest_batch(
