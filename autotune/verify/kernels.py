@@ -10,14 +10,13 @@ if TYPE_CHECKING:
 
 
 def slow_kernels(observation: Observation, roles: Sequence[str]) -> list[str]:
-    """A sentence for each kernel of these roles that the model runs as PyTorch code; the lead rank tells."""
-    model = observation.ranks[0].model if observation.ranks else None
-    kernels = model.kernels if model is not None else ()
-    return [_sentence(kernel) for kernel in kernels if kernel.role in roles and not kernel.fast]
+    """A sentence for each kernel of these roles that the model of any rank runs as PyTorch code."""
+    kernels = [k for rank in observation.ranks if rank.model is not None for k in rank.model.kernels]
+    return list(dict.fromkeys(_sentence(k) for k in kernels if k.role in roles and not k.fast))
 
 
 def _sentence(kernel: LayerKernel) -> str:
-    package = " ".join(filter(None, [kernel.package, kernel.package_version]))
+    package = " ".join(filter(None, [kernel.package, kernel.package_version])) or "its package"
     why = {
         "absent": f"{package} is not found",
         "broken": f"{package} does not import ({kernel.error})",

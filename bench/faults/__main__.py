@@ -22,9 +22,15 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import os
+import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from autotune.errors import InputError
+from autotune.sole_user import sole_user
 from bench.faults.cases import Case, load_cases
 from bench.faults.gpu import plan
 
@@ -63,6 +69,10 @@ def options() -> argparse.Namespace:
     args = parser.parse_args()
     if (args.gpu_only or args.rehearse or args.kernels) and not args.gpu:
         parser.error("--gpu-only, --rehearse and --kernels go with --gpu")
+    found = shutil.which(args.python)
+    if found is None:
+        parser.error(f"--python: there is no {args.python} that can be started")
+    args.python = os.path.abspath(found)  # jobs start in folders of their own; a link of a venv stays one
     return args
 
 
@@ -110,6 +120,15 @@ def main() -> None:
         for case in cases:
             print(f"{case.id:38} {case.needs}  {case.family:12} {case.title}")
         return
+    try:
+        with alone(args.work):
+            _work(cases, args)
+    except KeyboardInterrupt:
+        print("interrupted; --resume goes on with what is in the file of results", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def _work(cases: list[Case], args: argparse.Namespace) -> None:
     if args.fix:
         from bench.faults.fix import fix_all
 
@@ -118,6 +137,20 @@ def main() -> None:
     from bench.faults.plain import run
 
     run(cases, args)
+
+
+@contextmanager
+def alone(work: Path) -> Iterator[None]:
+    """Hold the folder of work: a second process would take away the jobs of the first."""
+    with ExitStack() as held:
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+            held.enter_context(sole_user(work))
+        except OSError as fault:
+            raise SystemExit(f"{work}: {fault.strerror}") from fault
+        except InputError:
+            raise SystemExit(f"{work}: another process works there; --work gives this one its own") from None
+        yield
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from bench.faults.analyse import prepare
 from bench.faults.cases import Case, command, load_cases
 from bench.faults.measure import MEASURED, run_once, time_command
 from bench.faults.score import NOTHING
-from bench.faults.scores import SCORES, command_line, machine
+from bench.faults.scores import SCORES, can_be_written, command_line, document_of, machine, write_json
 
 FIX = SCORES / "fix.json"
 FIX_UNSAFE = SCORES / "fix-unsafe.json"  # with changes that a person should review
@@ -179,10 +179,12 @@ def load_rows(path: Path) -> list[dict[str, Any]]:
     """Rows of earlier pieces, each with the machine and the command that it was measured with."""
     if not path.exists():
         return []
-    document = json.loads(path.read_text())
-    return [
-        {"machine": document["machine"], "command": document["command"], **row} for row in document["jobs"]
-    ]
+    document = document_of(path, "jobs")
+    try:
+        basis = {"machine": document["machine"], "command": document["command"]}
+        return [{**basis, **row, "case": row["case"]} for row in document["jobs"]]
+    except (KeyError, TypeError) as fault:
+        raise SystemExit(f"{path}: a row is not whole ({type(fault).__name__}: {fault})") from fault
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]], order: list[str]) -> None:
@@ -193,7 +195,7 @@ def write_rows(path: Path, rows: list[dict[str, Any]], order: list[str]) -> None
         name: "; ".join(dict.fromkeys(str(row[name]) for row in rows)) for name in ("command", "machine")
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**heading, "jobs": rows}, indent=1, ensure_ascii=False) + "\n")
+    write_json(path, {**heading, "jobs": rows})
 
 
 def _is_single(row: dict[str, Any]) -> bool:
@@ -229,6 +231,7 @@ def fix_all(cases: list[Case], args: argparse.Namespace) -> None:
     started = time.monotonic()
     path = args.results or (FIX_UNSAFE if args.unsafe else FIX)
     rows = load_rows(path)
+    can_be_written(path)
     done = {row["case"] for row in rows if args.resume and not row.get("failure")}
     wanted = [case for case in cases if case.id not in done]
     order = [case.id for case in load_cases()]

@@ -35,6 +35,8 @@ def run(cases: list[Case], args: argparse.Namespace) -> None:
     )
     not_run = _not_run(cases, args, setting) if args.gpu else {}
     kept, before = _before(path) if args.resume and path is not None else ([], {})
+    if path is not None:
+        scores.can_be_written(path)
     answers = [answer for answer in kept if answer.case not in not_run]
     left = to_run([case for case in cases if case.id not in not_run], answers)
     commit = scores.commit()

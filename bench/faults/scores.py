@@ -105,18 +105,55 @@ def heading(gpu: bool, at_commit: str, wall_s: float, others_cores: float | None
 
 def write(path: Path, answers: list[Answer], heading: dict[str, Any]) -> None:
     """Keep the answers; run folders are left out, for they do not outlive the machine."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    document = {**heading, "answers": [{**answer.to_json(), "run": ""} for answer in answers]}
-    beside = path.with_name(f"{path.name}.new")  # whoever ends this process finds the old file or the new one
-    beside.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    beside.replace(path)
+    write_json(path, {**heading, "answers": [{**answer.to_json(), "run": ""} for answer in answers]})
+
+
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    """Whoever ends this process finds the old file or the new one."""
+    beside = _beside(path)
+    try:
+        beside.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        beside.replace(path)
+    except OSError as fault:
+        raise SystemExit(f"{path}: {fault.strerror}") from fault
+
+
+def can_be_written(path: Path) -> None:
+    """Ends the process when results could not be kept there, before hours are spent on them."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise SystemExit(f"{path}: a folder, where the file of results is to be")
+        _beside(path).write_text("")
+        _beside(path).unlink()
+    except OSError as fault:
+        raise SystemExit(f"{fault.filename or path}: {fault.strerror}") from fault
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[Answer]]:
     """The heading of a score, and its answers."""
-    document = json.loads(path.read_text())
-    answers = [Answer.from_json(data) for data in document.pop("answers")]
-    return document, answers
+    document = document_of(path, "answers")
+    try:
+        return document, [Answer.from_json(data) for data in document.pop("answers")]
+    except (KeyError, TypeError, ValueError) as fault:
+        raise SystemExit(f"{path}: an answer is not whole ({type(fault).__name__}: {fault})") from fault
+
+
+def document_of(path: Path, holds: str) -> dict[str, Any]:
+    """A file of results; `holds`: the list in it. Ends the process when it is none."""
+    try:
+        document = json.loads(path.read_text())
+    except OSError as fault:
+        raise SystemExit(f"{path}: {fault.strerror}") from fault
+    except ValueError as fault:
+        raise SystemExit(f"{path}: damaged ({fault}); another --results begins anew") from fault
+    if not isinstance(document, dict) or not isinstance(document.get(holds), list):
+        raise SystemExit(f"{path}: no file of results with {holds}")
+    return document
 
 
 def judge(

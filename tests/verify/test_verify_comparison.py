@@ -18,6 +18,7 @@ from autotune.records.verdict import Trial, Verdict
 from autotune.store import read_record
 from autotune.verify.arm import Arm, LiveFindings, VerifyOptions
 from autotune.verify.estimate import estimate_minutes, timed_steps
+from autotune.verify.kernels import slow_kernels
 from autotune.verify.starts import Finished
 from autotune.verify.trial import run_comparison
 from autotune.verify.verdict import recompute
@@ -159,6 +160,29 @@ def test_kernels_that_are_installed_and_not_taken_end_it_at_the_first_launch(tmp
     replay.change = resolved(True)
     verdict = run_comparison(patched, folder=tmp_path / "b", options=VerifyOptions(), launch=replay)
     assert verdict.outcome == "parity-broken"
+
+
+def test_one_rank_with_slow_kernels_is_enough_and_none_that_tells_is_no_fault() -> None:
+    def kernel(fast: bool, role: str = "causal_conv") -> LayerKernel:
+        words = {"name": "conv1d", "implementation": "torch.nn", "package": "", "reason": "absent"}
+        return LayerKernel.model_validate({**words, "role": role, "fast": fast})
+
+    def ranks(*kernels: LayerKernel | None) -> Observation:
+        seen = observation([100.0])
+        made = [
+            seen.ranks[0].model_copy(
+                update={"model": k and MODEL.model_copy(update={"kernels": [k]}), "rank": n}
+            )
+            for n, k in enumerate(kernels)
+        ]
+        return seen.model_copy(update={"ranks": made})
+
+    slow = ["conv1d still runs torch.nn: its package is not found"]
+    for told in ([kernel(True), kernel(False)], [None, kernel(False), kernel(False)]):
+        assert slow_kernels(ranks(*told), ["causal_conv"]) == slow
+    for told in ([], [None], [kernel(True)], [kernel(False, "other")]):
+        assert slow_kernels(ranks(*told), ["causal_conv"]) == []
+    assert slow_kernels(ranks(kernel(False)), []) == []
 
 
 def test_broken_parity_ends_before_any_timing(tmp_path: Path) -> None:
