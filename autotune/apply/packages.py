@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,8 @@ def name_of(d):
 _LIST = """
 found = {}
 for d in m.distributions():
-    found.setdefault((name_of(d) or '?').lower().replace('_', '-'), d.version if name_of(d) else None)
+    if name_of(d) and d.version:
+        found.setdefault(name_of(d).lower().replace('_', '-'), d.version)
 answer(found)
 """
 
@@ -143,7 +145,9 @@ _MISSING = """
 try:
     from packaging.requirements import Requirement
 except ImportError:
+    sys.path.append(sys.argv[2])  # where it has no pip either, ours
     from pip._vendor.packaging.requirements import Requirement
+    sys.path.pop()
 plain = lambda text: text.lower().replace('_', '-').replace('.', '-')
 have = {}
 for d in m.distributions():
@@ -221,7 +225,7 @@ class _Interpreter:
             command += ["--no-index", "--find-links", str(self.wheelhouse.resolve())]
         env = {**_pip_env(), **build_variables(requirement)}
         code, lines = self._run([*command, requirement], env, requirement, part)
-        if code != 0:
+        if code != 0 or not part.is_dir():
             self._failed(requirement, code, lines)
         try:
             take_in(part, self.folder)
@@ -257,7 +261,9 @@ class _Interpreter:
     def _failed(self, requirement: str, code: int, lines: list[str]) -> None:
         """Raises PackageFailedError with pip's own reason, FilesError when there is no room for it."""
         errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
-        reason = errors[0].removeprefix("ERROR:").strip() if errors else f"pip exit {code}"
+        reason = (
+            errors[0].removeprefix("ERROR:").strip() if errors else f"pip installed nothing (exit {code})"
+        )
         if reason == "Exception:":  # of pip itself, with its traceback
             told = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Failure|BadZipFile)\b", line)]
             reason = (told or lines)[-1]
@@ -295,7 +301,9 @@ class _Interpreter:
         """What the overlay's packages need and lack. Raises InputError when it may not be installed."""
         env = {**_plain_env(), "PYTHONPATH": str(self.folder)}
         fault = "what an installed package needs cannot be read"
-        missing = [str(r) for r in _ask(self.path, _MISSING, [str(self.folder)], env, 120.0, fault)]
+        ours = find_spec("pip")
+        arguments = [str(self.folder), str(Path(ours.origin).parents[1]) if ours and ours.origin else ""]
+        missing = [str(r) for r in _ask(self.path, _MISSING, arguments, env, 120.0, fault)]
         forbidden = [r for r in missing if NEVER.match(_name(r))]
         if forbidden:
             raise InputError(

@@ -189,7 +189,7 @@ def _length(example: Any) -> int | None:
     """Of its token ids by name, else of its longest sequence."""
     if hasattr(example, "keys"):
         for name in _IDS:
-            if name in example and hasattr(example[name], "__len__"):
+            if name in example and _is_long(example[name]):
                 return len(example[name])
         values = [example[name] for name in example.keys()]  # noqa: SIM118
     else:
@@ -197,5 +197,9 @@ def _length(example: Any) -> int | None:
         if sequence and example and isinstance(example[0], int):
             return len(example)  # the token ids themselves
         values = list(example) if sequence else [example]
-    sizes = [len(v) for v in values if hasattr(v, "__len__") and getattr(v, "ndim", 1) > 0]
-    return max(sizes, default=None)
+    return max((len(value) for value in values if _is_long(value)), default=None)
+
+
+def _is_long(value: Any) -> bool:
+    """It has a length: a number in a tensor has none."""
+    return hasattr(value, "__len__") and getattr(value, "ndim", 1) > 0

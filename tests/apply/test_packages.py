@@ -222,6 +222,30 @@ def test_where_the_user_lets_pip_install_does_not_matter(
     assert [p.name for p in overlay.packages] == ["quick"] and not (tmp_path / "prefix").exists()
 
 
+def test_an_environment_without_pip_and_with_odd_packages(tmp_path: Path) -> None:
+    house = tmp_path / "wheels"
+    wheel(house, "fast", "import deep\nassert deep.NEW\n", ("deep>=2", "odd>=1"))
+    wheel(house, "deep", "NEW = True\n", version="2.0")
+    wheel(house, "odd", "")
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    (site,) = (tmp_path / "venv").glob("lib/*/site-packages")
+    (site / "~eep-1.0.dist-info").mkdir()
+    for name, version in (("deep", "1.0"), ("odd", "of its own")):
+        (site / f"{name}-1.dist-info").mkdir()
+        (site / f"{name}-1.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    (site / "deep.py").write_text("NEW = False\n")
+    python = str(tmp_path / "venv" / "bin" / "python")
+    overlay = install(["fast"], interpreter=python, run=tmp_path, wheelhouse=house)
+    assert [(p.name, p.version) for p in overlay.packages] == [
+        ("deep", "2.0"),
+        ("fast", "1.0"),
+        ("odd", "1.0"),
+    ]
+    assert environment_packages(python) == {"deep": "1.0", "odd": "of its own"}
+    with pytest.raises(InputError, match="fast cannot be installed: pip installed nothing"):
+        install(["fast"], interpreter="/bin/true", run=tmp_path, wheelhouse=house)
+
+
 def test_a_killed_installation_takes_its_build_with_it(tmp_path: Path, interpreter: str) -> None:
     slow, note = tmp_path / "slow", tmp_path / "pid"
     slow.mkdir()

@@ -204,3 +204,8 @@ class Rows(list):
 def test_a_planned_row_is_taken_as_it_is(probe: ModuleType) -> None:
     rows = [Row([(0, 3), (2, 2)], 12), Row([(1, 9), (4, 1)], 12), Row([(3, 8)], 12)]
     assert list(probe._LongestFirst(rows, Rows(DATA), pack)) == [rows[1], rows[1], *rows]
+
+
+def test_a_number_in_a_tensor_has_no_length(probe: ModuleType) -> None:
+    assert probe._length({"ids": torch.tensor(3), "input": torch.arange(4)}) == 4
+    assert probe._length({"ids": torch.tensor(3)}) is None
