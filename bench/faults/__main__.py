@@ -16,14 +16,15 @@ taskset -c 0,1 python -m bench.faults --fix --only 'gc-*,detect-anomaly' --work 
 taskset -c 2,3 python -m bench.faults --fix --only 'trainer-*' --work runs/b --results b.json
 python -m bench.faults --fix --merge a.json b.json      into scores/fix.json
 python -m bench.faults --merge c.json d.json --save latest      answers of plain runs
+
+The exit code is 1 when a job gave no answer.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
-import os
-import shutil
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,47 +34,7 @@ from autotune.errors import InputError
 from autotune.sole_user import sole_user
 from bench.faults.cases import Case, load_cases
 from bench.faults.gpu import plan
-
-
-def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.faults",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--only", action="append", metavar="GLOB", help="these jobs only (repeatable, commas)"
-    )
-    parser.add_argument("--skip", action="append", metavar="GLOB", help="not these jobs (likewise)")
-    parser.add_argument("--gpu", action="store_true", help="also the faults that only a GPU shows")
-    parser.add_argument("--gpu-only", action="store_true", help="with --gpu: nothing that a CPU can show")
-    parser.add_argument("--kernels", type=Path, metavar="FOLDER", help="packages with the fused kernels")
-    parser.add_argument("--rehearse", action="store_true", help="with --gpu: tiny sizes, on a CPU")
-    parser.add_argument("--limit", type=float, metavar="S", help="of one job (default 300, with --gpu 100)")
-    parser.add_argument("--fix", action="store_true", help="run `autotune optimize` on the sick jobs")
-    parser.add_argument("--steps", type=int, default=8, help="timed steps of each job (default 8)")
-    parser.add_argument("--max-minutes", type=float, default=5.0, help="of one job with --fix (default 5)")
-    parser.add_argument("--max-pairs", type=int, default=6, help="of runs, with --fix (default 6)")
-    parser.add_argument("--turns", type=int, default=2, help="with --fix: plain starts of each (default 2)")
-    parser.add_argument("--resume", action="store_true", help="leave out what is already there")
-    parser.add_argument("--unsafe", action="store_true", help="with --fix: also changes for review")
-    parser.add_argument("--minutes", type=float, help="start nothing later; a plain run ends then")
-    parser.add_argument("--work", type=Path, default=Path("runs/faults"), help="folder of jobs and runs")
-    parser.add_argument("--python", default=sys.executable, help="interpreter of the jobs")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="where results go, not scores/")
-    parser.add_argument("--merge", type=Path, nargs="+", metavar="FILE", help="put result files together")
-    parser.add_argument("--save", metavar="NAME", help="keep the score as scores/NAME.json")
-    parser.add_argument("--write-docs", action="store_true", help="only write docs/diagnosis.md")
-    parser.add_argument("--list", action="store_true", help="only list the jobs")
-    parser.add_argument("--json", action="store_true", help="answers, marks and totals as JSON")
-    args = parser.parse_args()
-    if (args.gpu_only or args.rehearse or args.kernels) and not args.gpu:
-        parser.error("--gpu-only, --rehearse and --kernels go with --gpu")
-    found = shutil.which(args.python)
-    if found is None:
-        parser.error(f"--python: there is no {args.python} that can be started")
-    args.python = os.path.abspath(found)  # jobs start in folders of their own; a link of a venv stays one
-    return args
+from bench.faults.options import options
 
 
 def chosen(args: argparse.Namespace) -> list[Case]:
@@ -90,7 +51,18 @@ def chosen(args: argparse.Namespace) -> list[Case]:
     wanted = {case.id for case in known if not only or _matches(case.id, only)}
     if args.gpu:
         wanted |= {visit.twins[name] for name in wanted if name in visit.twins}
-    return [case for case in known if case.id in wanted and not _matches(case.id, skip)]
+    left = [case for case in known if case.id in wanted and not _matches(case.id, skip)]
+    if not left:
+        raise SystemExit("no job is left: --skip leaves out all that --only names")
+    return left
+
+
+def to_repair(cases: list[Case]) -> list[Case]:
+    """A repair is judged by the time it gives back, so faults of time are left."""
+    left = [case for case in cases if case.sick == "time" and not case.healthy]
+    if not left:
+        raise SystemExit("--fix repairs faults of time, and these jobs have none; --fix --list shows them")
+    return left
 
 
 def _matches(name: str, globs: list[str]) -> bool:
@@ -101,42 +73,45 @@ def _globs(given: list[str] | None) -> list[str]:
     return [glob for text in given or [] for glob in text.split(",") if glob]
 
 
-def main() -> None:
-    args = options()
+def main() -> int:
+    """0, or 1 when a job gave no answer."""
+    args = options(__doc__ or "")
     if args.write_docs:
         from bench.faults.docs import write_docs
 
         print(write_docs())
-        return
+        return 0
     if args.merge:
         from bench.faults.merge import merge
 
         print(merge(args))
-        return
-    cases = chosen(args)
-    if args.fix:  # a repair is judged by the time it gives back
-        cases = [case for case in cases if case.sick == "time" and not case.healthy]
+        return 0
+    cases = to_repair(chosen(args)) if args.fix else chosen(args)
+    if args.list and args.json:
+        told = [{"job": x.id, "needs": x.needs, "family": x.family, "title": x.title} for x in cases]
+        print(json.dumps(told, indent=1))
+        return 0
     if args.list:
         for case in cases:
             print(f"{case.id:38} {case.needs}  {case.family:12} {case.title}")
-        return
+        return 0
     try:
         with alone(args.work):
-            _work(cases, args)
+            return int(bool(_work(cases, args)))
     except KeyboardInterrupt:
         print("interrupted; --resume goes on with what is in the file of results", file=sys.stderr)
-        raise SystemExit(130) from None
+        return 130
 
 
-def _work(cases: list[Case], args: argparse.Namespace) -> None:
+def _work(cases: list[Case], args: argparse.Namespace) -> list[str]:
+    """The run itself. The jobs that gave no answer."""
     if args.fix:
         from bench.faults.fix import fix_all
 
-        fix_all(cases, args)
-        return
+        return fix_all(cases, args)
     from bench.faults.plain import run
 
-    run(cases, args)
+    return run(cases, args)
 
 
 @contextmanager
@@ -154,4 +129,4 @@ def alone(work: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -130,7 +130,9 @@ def _sick(cases, measured, on_gpu, first, newest):  # type: ignore[no-untyped-de
     lines = [
         "## Planted faults\n",
         "Slowdown: of a step, sick against healthy, without autotune (`bench/faults/measured.yaml`).",
-        "A fault of memory or correctness need not be slow. Two words: the first score, then the latest.\n",
+        "A fault of memory or correctness need not be slow. Two words: the first score, then the latest.",
+        "Not run: only a GPU shows it, and a section below has its score. Place: a dash where no one line is",
+        "planted, or nothing was named.\n",
         "| job | planted | slowdown | first | named | place | false alarms |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -163,7 +165,7 @@ def _missed(newest: dict[str, Mark]) -> str:
         what = "named, not first" if m.all_named else f"{m.named} of {m.planted} named"
         lines.append(f"* {name} ({what}): {reasons.get(name, 'the reason is not known')}")
     if len(lines) == 1:
-        lines.append("Nothing: every planted cause is named, and first.")
+        lines.append("Nothing: every planted cause of the jobs that a CPU can show is named, and first.")
     return "\n".join(lines) + "\n"
 
 

@@ -223,8 +223,8 @@ def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def fix_all(cases: list[Case], args: argparse.Namespace) -> None:
-    """Optimize every job whose fault costs time; the result file grows with each.
+def fix_all(cases: list[Case], args: argparse.Namespace) -> list[str]:
+    """Optimize every job whose fault costs time; the result file grows with each. The jobs that failed.
 
     With --resume what stands there is left as it is, and --minutes ends a piece in good time.
     """
@@ -247,22 +247,27 @@ def fix_all(cases: list[Case], args: argparse.Namespace) -> None:
         rows = [other for other in rows if other["case"] != case.id] + [row | basis]
         write_rows(path, rows, order)
         print(f"{number}/{len(wanted)} {one_line(row)}", file=sys.stderr, flush=True)
-    if args.json:
-        print(json.dumps({"jobs": rows, "totals": totals(rows)}, indent=1))
-        return
-    print("\n".join(one_line(row) for row in rows))
+    print(f"kept in {path}", file=sys.stderr)
+    asked = {case.id for case in cases}
+    rows = [row for row in rows if row["case"] in asked]  # the file may hold others
     sums = totals(rows)
+    failed: list[str] = sums["failed"]
+    if args.json:
+        print(json.dumps({"jobs": rows, "totals": sums}, indent=1))
+        return failed
+    print("\n".join(one_line(row) for row in rows))
     print(
         f"at least {100 * ENOUGH:.0f} % recovered on {sums['recovered']} of {sums['faults']} "
         f"(single faults: {sums['single_recovered']} of {sums['single']}); "
-        f"kept changes with broken parity: {len(sums['broken'])}; failed: {len(sums['failed'])}"
+        f"kept changes with broken parity: {len(sums['broken'])}; failed: {len(failed)}"
     )
+    return failed
 
 
 def one_line(row: dict[str, Any]) -> str:
     """A row for the terminal."""
     if row.get("failure"):
-        return f"{row['case']:36} failed: {row['failure'].splitlines()[-1][:90]}"
+        return f"{row['case']:36} failed: {row['failure'].splitlines()[-1][:160]}"
     if not row["kept"]:
         return f"{row['case']:36} nothing kept: {row.get('why', '')[:90]} ({row.get('seconds', 0)} s)"
     share = "-" if row["recovered"] is None else f"{100 * row['recovered']:.0f} %"

@@ -20,11 +20,13 @@ from bench.faults.turns import in_turn
 GPU_LIMIT_S = 100.0
 
 
-def run(cases: list[Case], args: argparse.Namespace) -> None:
-    """Run them, write the answers to the file of results, print the score."""
+def run(cases: list[Case], args: argparse.Namespace) -> list[str]:
+    """Run them, write the answers to the file of results, print the score. The jobs that gave no answer."""
     path = args.results or (scores.SCORES / f"{args.save}.json" if args.save else None)
     if args.resume and path is None:
         raise SystemExit("--resume needs the file that is gone on with: --results FILE or --save NAME")
+    if path is not None and not args.resume:
+        _keep_others(path, cases)
     started_s = time.monotonic()
     setting = Setting(
         steps=args.steps,
@@ -55,7 +57,9 @@ def run(cases: list[Case], args: argparse.Namespace) -> None:
         scores.write(path, answers, together(before, heading, not_run))
     if said_now < len(left):
         print(f"{len(left) - said_now} jobs are left: --resume goes on with them", file=sys.stderr)
-    _show(cases, answers, not_run, None if kept else wall_s, args)
+    if path is not None:
+        print(f"kept in {path}", file=sys.stderr)
+    return _show(cases, answers, not_run, None if kept else wall_s, args)
 
 
 def to_run(cases: list[Case], answers: list[Answer]) -> list[Case]:
@@ -69,7 +73,7 @@ def to_run(cases: list[Case], answers: list[Answer]) -> list[Case]:
 
 def one_line(said: Answer) -> str:
     """What was said, for the terminal."""
-    named = said.findings[0].rule if said.findings else said.failure.strip()[-80:] or "nothing"
+    named = said.findings[0].rule if said.findings else report.failed(said) or "nothing"
     pace = f", {said.pace.ms:.1f} ms a step" if said.pace is not None else ""
     return f"{said.case}: {named} ({said.seconds:.0f} s{pace})"
 
@@ -94,6 +98,17 @@ def _before(path: Path) -> tuple[list[Answer], dict[str, Any]]:
     return answers, heading
 
 
+def _keep_others(path: Path, cases: list[Case]) -> None:
+    """A run of a few jobs does not overwrite the answers of others."""
+    asked, known = {case.id for case in cases}, {case.id for case in load_cases()}
+    others = [answer.case for answer in _before(path)[0] if answer.case in known - asked]
+    if others:
+        raise SystemExit(
+            f"{path} has the answers of {len(others)} other jobs ({others[0]}, ...), which would be lost: "
+            "give another --results FILE, and put both together with --merge; or go on with --resume"
+        )
+
+
 def _not_run(cases: list[Case], args: argparse.Namespace, setting: Setting) -> dict[str, str]:
     gpus = 1 if args.rehearse else gpu_count()
     if not gpus:
@@ -110,14 +125,15 @@ def _show(
     not_run: dict[str, str],
     wall_s: float | None,
     args: argparse.Namespace,
-) -> None:
+) -> list[str]:
     causes = scores.load_causes()
     marks, totals = scores.judge(cases, answers, causes, wall_s)
     if args.json:
         document = {"answers": [a.to_json() for a in answers], "totals": report.totals_json(totals)}
         print(json.dumps({**document, **({"not_run": not_run} if args.gpu else {})}, indent=1))
-        return
+        return report.unanswered(marks)
     print(report.terminal(marks, totals))
     if args.gpu:
         rows = beside(plan(load_cases(), args.rehearse), answers, causes)
         print("\n".join(["", *report.beside_lines(rows, not_run)]))
+    return report.unanswered(marks)

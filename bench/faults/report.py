@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+from bench.faults.analyse import Answer
 from bench.faults.gpu import Beside
 from bench.faults.score import NOTHING, Mark, Totals
 
 DOCS = Path(__file__).parents[2] / "docs" / "diagnosis.md"
+FAILURE_CHARS = 120
 
 
 def percent(share: float | None) -> str:
@@ -27,10 +29,23 @@ def rows(marks: list[Mark]) -> list[tuple[str, str, str, str, str, str]]:
             named = first_named(m)
             place = {True: "yes", False: "no", None: "-"}[m.pointed]
         alarms = ", ".join(said.rule for said in m.false_alarms) or "-"
-        if m.answer.failure and not m.answer.findings:
-            alarms = "failed: " + m.answer.failure.splitlines()[-1][:60]
+        if failed(m.answer):
+            alarms = failed(m.answer)
         out.append((m.case.id, first, named, place, alarms, f"{m.answer.seconds:.0f}"))
     return out
+
+
+def failed(answer: Answer) -> str:
+    """Why a job has no diagnosis, on one line; nothing where it has one."""
+    if answer.findings or not answer.failure:
+        return ""
+    said = answer.failure.strip().splitlines()[-1]
+    return f"failed: {said if len(said) <= FAILURE_CHARS else said[: FAILURE_CHARS - 3] + '...'}"
+
+
+def unanswered(marks: list[Mark]) -> list[str]:
+    """The jobs without a diagnosis."""
+    return [m.case.id for m in marks if failed(m.answer)]
 
 
 def first_named(m: Mark) -> str:
@@ -49,7 +64,7 @@ def summary(totals: Totals) -> list[str]:
         f"{totals.pairs_first} of {totals.pairs} jobs with one of them first",
         f"false alarms on sick jobs: {totals.false_alarms}",
         f"healthy jobs: {totals.healthy_clean} of {totals.healthy} without a finding, "
-        f"{totals.healthy_findings} findings in all",
+        f"{totals.healthy_findings} finding{'' if totals.healthy_findings == 1 else 's'} in all",
         f"time: {totals.seconds / 60:.1f} min",
     ]
 
@@ -63,7 +78,9 @@ def terminal(marks: list[Mark], totals: Totals) -> str:
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
         for row in table
     ]
-    return "\n".join([*lines, "", *summary(totals)])
+    none = unanswered(marks)
+    untold = [f"without an answer, and counted as missed: {', '.join(none)}"] if none else []
+    return "\n".join([*lines, "", *summary(totals), *untold])
 
 
 def totals_json(totals: Totals) -> dict[str, object]:

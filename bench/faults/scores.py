@@ -152,7 +152,8 @@ def document_of(path: Path, holds: str) -> dict[str, Any]:
     except ValueError as fault:
         raise SystemExit(f"{path}: damaged ({fault}); another --results begins anew") from fault
     if not isinstance(document, dict) or not isinstance(document.get(holds), list):
-        raise SystemExit(f"{path}: no file of results with {holds}")
+        other = "a plain run" if holds == "jobs" else "a run with --fix"
+        raise SystemExit(f"{path}: no file of results with {holds}; is it one of {other}?")
     return document
 
 
