@@ -78,12 +78,16 @@ def start_run(
     wheelhouse: Path | None = None,
     options: dict[str, str | int | float | bool | None] | None = None,
 ) -> tuple[Path, RunRecord]:
-    """Make the run folder and its card."""
+    """Make the run folder and its card. A command that cannot start leaves none."""
+    from autotune.observe.command import read_command
+    from autotune.observe.command_check import check_command
     from autotune.observe.secrets import hide_command
     from autotune.records.run import RunRecord
     from autotune.run_state import this_process
     from autotune.store import create_run, write_record
 
+    if command:
+        check_command(read_command(list(command), Path.cwd()))
     folder = create_run(runs_dir, _run_name(command, traces))
     record = RunRecord(
         id=folder.name,

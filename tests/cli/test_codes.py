@@ -131,6 +131,17 @@ def test_the_jobs_own_json_option_is_not_ours(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("verb", ["analyze", "watch", "optimize"])
+@pytest.mark.parametrize("words", [["pythn", "train.py"], ["python", "trian.py"], ["train.py"]])
+def test_a_command_that_cannot_start_leaves_no_run(
+    verb: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("")
+    assert run([verb, "--", *words]) == 3
+    assert list(tmp_path.rglob("run.json")) == []
+
+
 def test_an_answer_is_not_followed_by_a_second_document() -> None:
     """A job that crashes after some steps has a diagnosis: its fault is only the line and the exit code."""
     assert _wants_document({"screen": Screen(as_json=True)}, [])

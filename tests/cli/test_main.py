@@ -79,7 +79,10 @@ def test_a_folder_that_cannot_be_written_is_exit_7(
 ) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("a file where a folder should be")
-    assert run(["analyze", "--runs-dir", str(blocked / "runs"), "--", "python", "x.py"]) == 7
+    assert (
+        run(["analyze", "--runs-dir", str(blocked / "runs"), "--", sys.executable, str(tmp_path / "file")])
+        == 7
+    )
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
