@@ -234,7 +234,7 @@ def _target(source: Source, owner: Owner) -> tuple[str, str | None]:
     if isinstance(parent, cst.Element) and i + 3 < len(path) and isinstance(path[i + 3], cst.Assign):
         return _tuple_target(parent, path[i + 2], path[i + 3]), None
     if isinstance(parent, cst.Expr):
-        raise EditRefused("the value of the call is not kept under a name")
+        raise EditRefused("the value of the call is not kept under a name; write NAME = CALL first")
     raise EditRefused(f"the value of the call is handed on without a name: {code(owner.path[-1])}")
 
 

@@ -125,6 +125,8 @@ def _patch(
         return
     screen.answer(preview(job, full=full))
     _say_proof(proof, plan, folder)
+    if plan is not None:
+        _say_left_out(plan)
     if manifest.written:
         for file in manifest.files:
             screen.answer(f"{file.action} {file.path}")
@@ -146,6 +148,16 @@ def _say_proof(proof: Proof, plan: Plan | None, folder: Path) -> None:
         if member.rule in proof.untried:
             places = f" at {', '.join(member.places)}" if member.places else ""
             screen.answer(f"in no trial: {member.rule}{places}")
+
+
+def _say_left_out(plan: Plan) -> None:
+    """The findings that nothing above changes, and why; what the command line left out is known."""
+    from autotune.report.wrapping import wrap
+
+    screen = current_screen()
+    for advice in plan.advice:
+        if advice.reasons not in (["not selected"], ["excluded"]):
+            screen.answer("\n".join(wrap(f"left out: {advice.rule}: {' | '.join(advice.reasons)}", 2)))
 
 
 def _refuse_refuted(folder: Path, job: PatchedJob, choice: Choice) -> None:

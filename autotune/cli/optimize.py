@@ -31,7 +31,11 @@ from autotune.errors import AutotuneError, Exit, InputError, InterruptedRunError
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 @click.option("--resume", "resume", metavar="RUN", help="Go on with an interrupted run; nothing is repeated.")
 @click.option("--max-trials", type=click.IntRange(min=1), help="Trials at most.")
-@click.option("--max-minutes", type=NumberValue(min=0.1), help="Minutes at most.")
+@click.option(
+    "--max-minutes",
+    type=NumberValue(min=0.1),
+    help="Minutes of trials at most; the first look is not counted.",
+)
 @click.option("--min-pairs", type=click.IntRange(2, 50), default=2, show_default=True, help="Pairs at least.")
 @click.option("--max-pairs", type=click.IntRange(2, 50), default=5, show_default=True, help="Pairs at most.")
 @click.option(

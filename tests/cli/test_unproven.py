@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from autotune.apply.job import JOB_FILE
-from autotune.cli.apply import _say_proof
+from autotune.cli.apply import _say_left_out, _say_proof
 from autotune.cli.main import cli
 from autotune.console import Screen
 from autotune.optimize.proof import proof_of
 from autotune.records.ladder import Ladder, Rung
-from autotune.records.plan import Member, PatchedJob, Plan, PlanGroup
+from autotune.records.plan import Advice, Member, PatchedJob, Plan, PlanGroup
 from autotune.records.verdict import ArmRecord, ParityResult, Settings, Verdict
 from autotune.store import write_record
 
@@ -80,6 +80,18 @@ def test_a_change_that_no_trial_contained_is_marked(
     _measured(tmp_path, "002", _job(tmp_path, "trial-002-1", [CACHE], "other"), "faster")
     apart = proof_of(tmp_path, shown, _plan(tmp_path))
     assert not apart.proven and apart.untried == [] and "no trial was of all of them" in apart.sentence
+
+
+def test_a_finding_that_no_change_mends_is_told_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    advice = [
+        Advice(rule="batching/b", title="t", reasons=["shim (Pack): x.py:3: no name", "advice for a person"]),
+        Advice(rule="data/d", title="t", reasons=["excluded"]),
+        Advice(rule="data/e", title="t", reasons=["not selected"]),
+    ]
+    with cli.make_context("autotune", ["apply"], obj={"screen": Screen()}):
+        _say_left_out(Plan(run="r", groups=[], advice=advice))
+    said = " ".join(capsys.readouterr().out.split())
+    assert said == "left out: batching/b: shim (Pack): x.py:3: no name | advice for a person"
 
 
 @pytest.mark.parametrize("outcome", ["faster", "undecided", "slower"])
