@@ -109,6 +109,9 @@ def test_batches_are_counted_again_and_unknown_is_said() -> None:
     assert "1,022 batches and 511 optimizer steps before, 627 batches and unknown optimizer steps" in text
     assert "beside a conventionally tuned job: 1.90x" in text
     assert "nothing left to gain by: fused attention" in text and "for you to decide: float8" in text
+    lacking = Conventional(had=[], lacking=["no cache in training"])
+    text = " ".join(render_ladder(ladder.model_copy(update={"conventional": lacking})).split())
+    assert "beside a conventionally tuned job: unknown (not tried: no cache in training)" in text
 
 
 def job(seconds: float) -> Observation:
