@@ -116,7 +116,7 @@ def beyond_the_usual(ladder: Ladder) -> list[str]:
     if usual.ratio is not None:
         lines += wrap(f"beside a conventionally tuned job: {usual.ratio:.2f}x", 2)
     else:
-        lacking = f"not tried: {', '.join(usual.lacking)}" if usual.lacking else "usual changes came with others"
+        lacking = f"not tried: {', '.join(usual.lacking)}" if usual.lacking else "usual ones came with others"
         lines += wrap(f"beside a conventionally tuned job: unknown ({lacking})", 2)
     told = {"nothing left to gain by": usual.had, "brought here": usual.given, "not known": usual.unknown}
     for words, names in told.items():
