@@ -9,6 +9,7 @@
 #
 # AUTOTUNE_OPTIONS holds further options of the loop, such as "--steps 8 --parity-steps 6" for steps of many seconds.
 # Two GPUs: run.sh start 2 25 --size 27b --bf16-master --max-tokens 4096
+# Another release of transformers for the job, in both arms: its wheel as .kit/transformers-*.whl at the time of setup.
 # Expects examples/founding_case/data/chat.npz. Results go to $OUT (default ./h200-out), state that must last to $HOME/h200.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -17,6 +18,7 @@ STATE=$HOME/h200; mkdir -p "$STATE"
 TOOL=$STATE/tool
 export PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
 export TRITON_CACHE_DIR=$STATE/triton TILELANG_CACHE_DIR=$STATE/tilelang
+if [ -d "$STATE/transformers" ]; then export PYTHONPATH=$STATE/transformers${PYTHONPATH:+:$PYTHONPATH}; fi
 
 autotune() { "$TOOL/bin/python" -m autotune "$@"; }
 
@@ -31,6 +33,9 @@ setup() {
     for more in .kit/more/*.whl; do [ -e "$more" ] && cp "$more" "$STATE/tool-wheels/"; done  # what the kit lacks: tomlkit
     "$TOOL/bin/pip" install -q --no-index --no-deps "$STATE"/tool-wheels/*.whl
   fi
+  for wheel in .kit/transformers-*.whl; do
+    [ -e "$wheel" ] && python3 -m pip install -q --no-index --no-deps --target "$STATE/transformers" "$wheel"
+  done
   mkdir -p "$STATE/code"  # the background loop runs from a copy: the tree it was started from may go with the call
   [ . -ef "$STATE/code" ] || { cp -r . "$STATE/code/"; rm -rf "$STATE/code/.kit"; }
   mkdir -p "$STATE/data"
