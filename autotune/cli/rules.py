@@ -108,7 +108,7 @@ def explain(rule_id: str, run_name: str | None, rule_dirs: tuple[Path, ...], run
     if rule_id not in rules:
         hint = did_you_mean(rule_id, rules, join="did you mean {}?") or "autotune rules list shows all"
         if not rule_dirs:
-            hint += "; a rule of your own: autotune rules explain ID --rules DIR"
+            hint += " (for a rule of your own add --rules DIR)"
         raise InputError(f"there is no rule '{rule_id}'", hint=hint, code="rule-unknown")
     explanation = explain_rule(rules[rule_id], catalogue(), _sheet(runs_dir, run_name))
     if screen.as_json:
