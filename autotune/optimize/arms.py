@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.optimize.live import fused_roles, live_check_for
+
 if TYPE_CHECKING:
+    from autotune.analyze.diagnose import RuleSources
     from autotune.analyze.watch import JobStart
     from autotune.records.observation import Observation
-    from autotune.records.plan import PatchedJob
+    from autotune.records.plan import PatchedJob, PlanGroup
     from autotune.records.terms import Tier
     from autotune.verify.arm import Arm, LiveCheck
 
@@ -41,6 +44,19 @@ def arm_of(
         fused_roles=fused_roles,
         warmed=warmed,
     )
+
+
+def arms_of(
+    current: PatchedJob, jobs: Sequence[tuple[PlanGroup, PatchedJob]], rules: RuleSources
+) -> list[Arm]:
+    """The job as it is and each group on top of those before; the last one proves that all are in effect."""
+    groups = [group for group, _ in jobs]
+    before = [arm_of(group.id, job) for group, job in jobs[:-1]]
+    last = [
+        arm_of(group.id, job, live_check=live_check_for(groups, rules), fused_roles=fused_roles(groups))
+        for group, job in jobs[-1:]
+    ]
+    return [arm_of("as it is", current, warmed=True), *before, *last]
 
 
 def start_of(job: PatchedJob) -> JobStart:

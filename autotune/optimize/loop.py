@@ -13,7 +13,7 @@ from autotune.analyze.diagnose import diagnose_launch
 from autotune.analyze.watch import OBSERVE, watch
 from autotune.errors import AutotuneError, InterruptedRunError, JobFailedError
 from autotune.optimize import budget
-from autotune.optimize.arms import arm_of, finished_look, start_of, widest_tier
+from autotune.optimize.arms import arm_of, arms_of, finished_look, start_of, widest_tier
 from autotune.optimize.gains import contrast_text, name_of, too_weak, without_gain
 from autotune.optimize.journal import Journal
 from autotune.optimize.ladder import (
@@ -25,7 +25,6 @@ from autotune.optimize.ladder import (
     refutes,
     timed_beside,
 )
-from autotune.optimize.live import fused_roles, live_check_for
 from autotune.optimize.memory_stage import MemoryStage, Tools
 from autotune.optimize.options import LoopOptions
 from autotune.optimize.order import by_gain_per_minute
@@ -310,15 +309,7 @@ class OptimizeLoop:
         return self._run_comparison(self._arms(state, jobs), tier, self._trial_folder(state.trials), state)
 
     def _arms(self, state: LoopState, jobs: Sequence[tuple[PlanGroup, PatchedJob]]) -> list[Arm]:
-        arms = [arm_of("as it is", state.current, warmed=True)]
-        groups = [group for group, _ in jobs]
-        live, fused = live_check_for(groups, self._options.rules), fused_roles(groups)
-        for group, job in jobs:
-            last = job is jobs[-1][1]
-            arms.append(
-                arm_of(group.id, job, live_check=live if last else None, fused_roles=fused if last else ())
-            )
-        return arms
+        return arms_of(state.current, jobs, self._options.rules)
 
     def _verify_options(self, tier: Tier) -> VerifyOptions:
         return replace(self._options.verify, tier=tier, shared_folder=self._run / "trials" / "parity")

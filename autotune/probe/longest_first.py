@@ -18,7 +18,7 @@ from typing import Any
 from .core import core
 
 _MOST_S = 120.0
-_MOST_EXAMPLES = 200_000
+_MOST_EXAMPLES = 1_000_000
 _PEEK = 64  # batches whose number of examples tells whether it is always the same
 _IDS = ("input_ids", "tokens", "token_ids", "ids", "text", "prompt")
 
@@ -172,7 +172,7 @@ def _like(sample: Any, found: Any) -> Any:
 
 
 def _lengths(dataset: Any) -> tuple[dict[Any, int], bool]:
-    """Of as many examples as the time allows; whether these are all, or as many as are ever asked for."""
+    """Of as many examples as the time allows; whether these are all."""
     found: dict[Any, int] = {}
     until = time.monotonic() + _MOST_S
     count = min(len(dataset), _MOST_EXAMPLES)
@@ -181,8 +181,8 @@ def _lengths(dataset: Any) -> tuple[dict[Any, int], bool]:
         if length is not None:
             found[index] = length
         if time.monotonic() > until:
-            return found, index + 1 == count
-    return found, True
+            return found, index + 1 == len(dataset)
+    return found, count == len(dataset)
 
 
 def _length(example: Any) -> int | None:

@@ -20,7 +20,6 @@ THROTTLED_SHARE = 0.05  # of the samples
 CLOCK_MOVED = 0.05
 STALLED = 1.25  # against the arm's other launches
 AGREE = 1.10  # how well those must agree to say so
-MANY, MOST = 4, 0.75  # of so many other launches, so large a part near their median is enough
 BUSY = 0.3  # utilisation from which a sample's clock counts
 
 
@@ -112,7 +111,7 @@ def odd_block(block: Block, others: Sequence[Block], trials: Mapping[str, Trial]
         return crowded
     for arm, figure in block.figures.items():
         rest = [other.figures[arm].value for other in others if arm in other.figures]
-        if _agree(rest):
+        if len(rest) >= 2 and max(rest) <= AGREE * min(rest):
             slow = figure.value / median(rest) if unit == "ms/step" else median(rest) / figure.value
             if slow > STALLED:
                 return f"{arm} stalled: {slow:.2f}x its usual time in this launch"
@@ -123,17 +122,6 @@ def odd_block(block: Block, others: Sequence[Block], trials: Mapping[str, Trial]
             if abs(moved) > CLOCK_MOVED:
                 return f"the GPU clock was {moved:+.0%} off its usual while {arm} ran"
     return None
-
-
-def _agree(values: Sequence[float]) -> bool:
-    """All of them, or most of many: one stalled launch among them must not hide another."""
-    if len(values) < 2:
-        return False
-    if max(values) <= AGREE * min(values):
-        return True
-    usual = median(values)
-    near = sum(usual / AGREE <= value <= usual * AGREE for value in values)
-    return len(values) >= MANY and near >= MOST * len(values)
 
 
 def _crowded_block(block: Block, others: Sequence[Block], trials: Mapping[str, Trial]) -> str | None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from facts_of import facts_of
 
-from autotune.facts.everything import derive_facts
 from autotune.records.observation import (
     EnvironmentRecord,
     ForwardRecord,
     LoaderRecord,
-    Observation,
     ProcessGroupRecord,
     RankObservation,
     ShardingRecord,
@@ -33,16 +32,7 @@ def same_batches(digests: list[list[str]], groups: list[int], whole: bool | None
         )
         for number, values in enumerate(digests)
     ]
-    whole_job = Observation(
-        mode="profile",
-        command=["torchrun", "train.py"],
-        cwd=".",
-        exit_code=0,
-        wall_s=5.0,
-        ranks=ranks,
-        expected_ranks=2,
-    )
-    return derive_facts(whole_job, None).facts["comm.same_batches"].value
+    return facts_of(*ranks)["comm.same_batches"]
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,17 @@ def test_of_a_data_set_that_did_not_tell_all_lengths_nothing_is_told(
     assert told == ([] if kind is Slow else ["longest_first.worst"])
 
 
+@pytest.mark.parametrize(("most", "tokens"), [(len(DATA), 9.0), (len(DATA) - 1, None)])
+def test_of_more_examples_than_are_asked_nothing_is_told(
+    probe: ModuleType, monkeypatch: pytest.MonkeyPatch, most: int, tokens: float | None
+) -> None:
+    told: list[tuple[str, dict]] = []
+    monkeypatch.setattr(probe.core, "emit", lambda *event: told.append(event))
+    monkeypatch.setattr(probe, "_MOST_EXAMPLES", most)
+    assert next(iter(probe._LongestFirst([[0, 2], [1, 4]], DATA, pad))) == [1, 3]
+    assert [event["values"]["longest_first.tokens"] for _, event in told] == ([tokens] if tokens else [])
+
+
 def test_a_sampler_without_end_goes_on_after_the_longest_batch(
     probe: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
