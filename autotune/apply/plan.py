@@ -7,7 +7,7 @@ today (packing on layers that leak) is admitted behind the one that makes it rig
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class Choice:
     packages: bool = True
     wheels: bool = False  # a folder of wheels is given: nothing has to be compiled
     failed: tuple[tuple[str, str], ...] = ()  # packages that could not be had in this run, with the reason
+    without: tuple[tuple[str, str], ...] = ()  # rules that spoilt a trial of others in this run, with how
     dropped: tuple[str, ...] = ()  # rules whose change was tried in this run and not kept
 
     def reason_against(self, rule: str) -> str:
@@ -43,7 +44,7 @@ class Choice:
             return "not selected"
         if any(fnmatch.fnmatchcase(rule, p) for p in self.exclude):
             return "excluded"
-        return ""
+        return next((f"tried in this run: {how}" for spoiler, how in self.without if spoiler == rule), "")
 
 
 def build_plan(
@@ -75,20 +76,20 @@ class _Planner:
         self.conflicts: list[Conflict] = []
 
     def plan(self) -> Plan:
-        chosen, excluded = self._without_excluded()
-        made = self._groups(chosen)
-        changed = self._changed(made)
-        idle = {rival.rule for finding, rival in excluded if rival.rule not in changed}
-        if idle:  # nothing comes of these rivals, so what they excluded takes part in their place
-            back = {finding.rule for finding, rival in excluded if rival.rule in idle}
+        idle: set[str] = set()  # rivals of other findings that nothing comes of
+        while True:
+            chosen, excluded = self._without_excluded(idle)
+            made = self._groups(chosen)
+            changed = self._changed(made)
+            fresh = {rival.rule for _, rival in excluded if rival.rule not in changed}
+            if not fresh:
+                break
+            idle |= fresh  # what they excluded takes part in their place
             self.advice = [advice for advice in self.advice if advice.rule in idle]
-            kept = {finding.rule for finding in chosen} - idle | back
-            made = self._groups([finding for finding in self.diagnosis.findings if finding.rule in kept])
         for finding, rival in excluded:
-            if rival.rule not in idle:
-                reason = f"{rival.rule} and {finding.rule} exclude each other"
-                self.conflicts.append(Conflict(rules=[rival.rule, finding.rule], reason=reason))
-                self._advise(finding, [reason])
+            reason = f"{rival.rule} and {finding.rule} exclude each other"
+            self.conflicts.append(Conflict(rules=[rival.rule, finding.rule], reason=reason))
+            self._advise(finding, [reason])
         groups = self._ordered([group for group in made if group is not None])
         return Plan(
             run=self.diagnosis.run,
@@ -113,16 +114,17 @@ class _Planner:
             self._advise(finding, [against])
         return not against
 
-    def _without_excluded(self) -> tuple[list[Finding], list[tuple[Finding, Finding]]]:
+    def _without_excluded(self, idle: Collection[str]) -> tuple[list[Finding], list[tuple[Finding, Finding]]]:
         """Findings of which no two exclude each other, the more important one of two; the others with their
-        rivals. One of those has its turn where nothing can be done about the rival.
+        rivals. Those of `idle` are left out: nothing can be done about them.
 
         Where changes for review are asked for, too, the one with the larger bound counts more.
         """
         kept: list[Finding] = []
         others: list[tuple[Finding, Finding]] = []
-        findings = list(self.diagnosis.findings)
-        for finding in self.diagnosis.findings if self.choice.unsafe else ():
+        given = [finding for finding in self.diagnosis.findings if finding.rule not in idle]
+        findings = list(given)
+        for finding in given if self.choice.unsafe else ():
             before = findings[: findings.index(finding)]
             rivals = [other for other in before if _exclude_each_other(finding, other)]
             if rivals and all(_gains_more(finding, rival) for rival in rivals):
@@ -144,15 +146,20 @@ class _Planner:
         members: list[Member] = []
         gains: list[float] = []
         refusals: dict[str, list[str]] = {}
-        for finding in _by_after(findings):
-            member, reasons = self._member(finding, members, state)
-            if member is None:
-                refusals[finding.rule] = reasons
-                self._advise(finding, reasons)
-                continue
-            members.append(member)
-            if finding.gain.ratio_upper is not None:
-                gains.append(finding.gain.ratio_upper)
+        waiting, before = _by_after(findings), -1
+        while waiting and len(members) > before:  # what a later member makes right is looked at once more
+            before, refusals = len(members), {}
+            for finding in waiting:
+                member, reasons = self._member(finding, members, state)
+                if member is None:
+                    refusals[finding.rule] = reasons
+                    continue
+                members.append(member)
+                if finding.gain.ratio_upper is not None:
+                    gains.append(finding.gain.ratio_upper)
+            waiting = [finding for finding in waiting if finding.rule in refusals]
+        for finding in waiting:
+            self._advise(finding, refusals[finding.rule])
         if not members:
             if not any(fix.steps for finding in findings for fix in finding.fixes):
                 return None  # nothing but advice: no group to speak of

@@ -81,7 +81,7 @@ def launch(spec: LaunchSpec, progress: ProgressCallback | None = None) -> Observ
     finally:
         run.end()
         samples: list[DeviceSample] = sampler.stop()
-        cpu_load = load.end()
+        load.end()
     observation = read_observation(
         spec.folder,
         mode=spec.mode,
@@ -96,7 +96,8 @@ def launch(spec: LaunchSpec, progress: ProgressCallback | None = None) -> Observ
         stop_reason=run.stop_reason,
         launcher=_launcher(job),
     )
-    observation = observation.model_copy(update={"cpu_load": cpu_load})
+    stepping_s = max((r.startup_s for r in observation.ranks if r.startup_s is not None), default=None)
+    observation = observation.model_copy(update={"cpu_load": load.load(after_s=stepping_s)})
     write_record(spec.folder / "observation.json", observation)
     if not spec.keep_sandbox:
         shutil.rmtree(spec.folder / SANDBOX, ignore_errors=True)

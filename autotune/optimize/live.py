@@ -42,6 +42,6 @@ def live_check_for(groups: Sequence[PlanGroup], rules: RuleSources) -> LiveCheck
         open_ = [u.rule for u in found.undecided if u.rule in wanted]
         faults = [f"{rule} still applies to the patched job" for rule in still]
         checked = [f"{rule} no longer applies" for rule in wanted if rule not in still and rule not in open_]
-        return LiveFindings(faults=tuple(faults), checked=tuple(checked))
+        return LiveFindings(faults=tuple(faults), rules=tuple(still), checked=tuple(checked))
 
     return check

@@ -14,7 +14,8 @@ from autotune.analyze.watch import OBSERVE, watch
 from autotune.errors import AutotuneError, InterruptedRunError, JobFailedError
 from autotune.optimize import budget
 from autotune.optimize.arms import arm_of, arms_of, finished_look, start_of, widest_tier
-from autotune.optimize.gains import contrast_text, name_of, too_weak, without_gain
+from autotune.optimize.drops import Drops
+from autotune.optimize.gains import contrast_text, name_of, without_gain
 from autotune.optimize.journal import Journal
 from autotune.optimize.ladder import (
     counted_again,
@@ -62,6 +63,7 @@ class OptimizeLoop:
         self._options = options
         self._status = status
         self._journal = Journal(run, say)
+        self._drops = Drops(run, options, self._journal)
         self._memory = MemoryStage(run, options, self._journal, self._tools())
 
     def go(self, observation: Observation, diagnosis: Diagnosis) -> Ladder:
@@ -135,9 +137,9 @@ class OptimizeLoop:
     def _drop_plan(self, state: LoopState, group: PlanGroup, reason: str, judged: bool) -> None:
         if judged:
             path = self._verdict_file(state)
-            self._drop_tried(state, group, reason, path, read_record(path, Verdict))
+            self._drops.tried(state, group, reason, path, read_record(path, Verdict))
         else:
-            self._drop(state, group, reason)
+            self._drops.drop(state, group, reason)
 
     def _verdict_file(self, state: LoopState) -> Path:
         return self._trial_folder(state.trials) / "verdict.json"
@@ -153,6 +155,7 @@ class OptimizeLoop:
                 self._options.choice,
                 wheels=self._options.wheelhouse is not None,
                 failed=tuple(state.failed.items()),
+                without=tuple(state.without.items()),
                 dropped=tuple(rule for entry in state.dropped for rule in entry.rules),
             ),
             base=state.current if state.kept else None,
@@ -244,7 +247,7 @@ class OptimizeLoop:
                 jobs.append((group, self._patched(state, [*(g for g, _ in jobs), group], state.trials)))
             except AutotuneError as fault:
                 if not self._without_package(state, group, fault):
-                    self._drop(state, group, f"could not be applied: {fault}")
+                    self._drops.drop(state, group, f"could not be applied: {fault}")
         if not jobs:
             return
         groups = [group for group, _ in jobs]
@@ -254,7 +257,7 @@ class OptimizeLoop:
             weak = without_gain(verdict, groups)
             for group in weak:
                 why = contrast_text(verdict, groups, group)
-                self._drop(state, group, f"brought nothing beside the others: {why}", path)
+                self._drops.drop(state, group, f"brought nothing beside the others: {why}", path)
             strong = list(takewhile(lambda pair: pair[0] not in weak, jobs))
             if strong and len(strong) < len(jobs):
                 # What is kept is what is judged: the starts of these arms are reused, their parity is added.
@@ -262,19 +265,7 @@ class OptimizeLoop:
             if strong and verdict.accepted:
                 self._keep(state, strong, verdict, path)
             return
-        if len(groups) > 1:
-            apart = too_weak(verdict, groups, self._options.min_gain_ratio)
-            state.solo.update(group.id for group in apart)
-            outcome = budget.left_after(
-                groups, verdict, f"together: {verdict.sentence}", self._relative(path)
-            )
-            if outcome.how == "not-decided":
-                state.undecided.append(outcome)
-            then = budget.next_words(state, self._options, groups, apart)
-            text = f"Together: {verdict.sentence.rstrip('.')}. {then}"
-            self._journal.decide("split", text, groups=[g.id for g in apart])
-            return
-        self._drop_tried(state, groups[0], verdict.sentence, path, verdict)
+        self._drops.after_failed(state, groups, verdict, path)
 
     def _without_package(self, state: LoopState, group: PlanGroup, fault: AutotuneError) -> bool:
         """Note a package that could not be had: the next plan takes the way behind it, if there is one."""
@@ -405,23 +396,6 @@ class OptimizeLoop:
                 hint="apply single changes with autotune apply --select RULE",
                 code="whole-refuted",
             )
-
-    def _drop(self, state: LoopState, group: PlanGroup, reason: str, path: Path | None = None) -> None:
-        relative = self._relative(path) if path is not None else None
-        state.dropped.append(Dropped(group=group.id, rules=group.rules, reason=reason, verdict=relative))
-        self._journal.decide("dropped", f"Dropped: {name_of(group)}: {reason}", group=group.id)
-
-    def _drop_tried(
-        self, state: LoopState, group: PlanGroup, reason: str, path: Path, verdict: Verdict
-    ) -> None:
-        """A change whose own trial did not prove it: dropped, or left without a decision."""
-        left = budget.left_after([group], verdict, reason, self._relative(path))
-        state.dropped.append(left)
-        word = "Not decided" if left.how == "not-decided" else "Dropped"
-        self._journal.decide("dropped", f"{word}: {name_of(group)}: {reason}", group=group.id)
-
-    def _relative(self, path: Path) -> str:
-        return str(path.relative_to(self._run))
 
     def _trial_folder(self, number: int) -> Path:
         return self._run / "trials" / f"{number:03d}"

@@ -35,6 +35,7 @@ class LoopState:
     needs_minutes: float = 0.0  # of the largest trial that the limit ended or kept from being made
     kept: list[PlanGroup] = field(default_factory=list)
     solo: set[str] = field(default_factory=set)  # groups whose joint trial failed: tried one by one
+    without: dict[str, str] = field(default_factory=dict)  # rules that spoilt a trial of others -> how
     failed: dict[str, str] = field(default_factory=dict)  # packages that could not be had -> why
     trials: int = 0
     rounds_kept: int = 0

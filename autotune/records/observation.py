@@ -381,7 +381,10 @@ class RankObservation(Record):
 
 
 class CpuLoad(Record):
-    """The cores a launch may use: its own work and that of other programs, means over the launch."""
+    """The cores a launch may use: its own work and that of other programs, means from its first backward on.
+
+    Over the whole launch where that is not known, or less than two seconds followed it.
+    """
 
     cores: int
     own_cores: float

@@ -222,6 +222,7 @@ class LiveCheck(Record):
     arm: str
     fingerprint: Literal["reported", "missing", "different", "not-asked"]
     faults: list[str] = Field(default_factory=list)
+    rules: list[str] = Field(default_factory=list)  # changes that a fresh profile shows not to be in effect
     checked: list[str] = Field(default_factory=list)  # what a fresh profile proved
 
 

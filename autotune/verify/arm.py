@@ -18,6 +18,7 @@ class LiveFindings:
     """What a fresh profile of the changed job says about the change being in effect."""
 
     faults: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()  # whose change is not in effect
     checked: tuple[str, ...] = ()
 
 

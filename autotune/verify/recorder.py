@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -144,12 +144,24 @@ class Recorder:
             raise Ended
 
     def note_live(
-        self, arm: Arm, faults: list[str], checked: list[str], *, fingerprint: str | None = None
+        self,
+        arm: Arm,
+        faults: Sequence[str],
+        checked: Sequence[str],
+        *,
+        rules: Sequence[str] = (),
+        fingerprint: str | None = None,
     ) -> None:
         state = fingerprint or ("reported" if arm.fingerprint else "not-asked")
         self.session.live.append(
             LiveCheck.model_validate(
-                {"arm": arm.name, "fingerprint": state, "faults": faults, "checked": checked}
+                {
+                    "arm": arm.name,
+                    "fingerprint": state,
+                    "faults": [*faults],
+                    "rules": [*rules],
+                    "checked": [*checked],
+                }
             )
         )
 

@@ -219,7 +219,7 @@ class _Comparison:
                 continue
             observation, trial = self.recorder.run(Request(purpose="live", arm=arm, seed=self.options.seed))
             findings = arm.live_check(observation, self.recorder.bench.folder / trial.label)
-            self.recorder.note_live(arm, list(findings.faults), list(findings.checked))
+            self.recorder.note_live(arm, findings.faults, findings.checked, rules=findings.rules)
             if findings.faults:
                 raise Ended
 

@@ -184,6 +184,54 @@ def test_what_a_rival_excluded_goes_with_the_others_where_nothing_comes_of_the_r
     assert [g.rules for g in bold.groups if g.admissible] == [[kernels.rule, rival.rule]]
 
 
+def test_a_member_that_a_later_one_makes_right_is_looked_at_once_more(script: Path) -> None:
+    """Two H200 with transformers 5.16.1: filling rows waits for both kernels, but was listed between them."""
+    facts = {
+        "kernels__linear_attention": "fallback",
+        "kernels__causal_conv": "fallback",
+        "packing__verdict": "leaks",
+        "packing__verdict_with_fast_kernels": "isolated",
+    }
+    install = fix(INSTALL, surface="package", predicts={"kernels.linear_attention": "fast"})
+    short = fix(
+        step("install", packages=["causal-conv1d"]),
+        surface="package",
+        predicts={"kernels.causal_conv": "fast"},
+    )
+    kernels = finding("kernels/linear-attention-fallback", install, ratio=5.7)
+    both = {"after": [kernels.rule], "together_with": [kernels.rule]}
+    rows = PACK.model_copy(update={"applicability": "review", "parity": "statistical"})
+    filled = finding("batching/budget-unfilled", rows, ratio=1.7, **both)
+    conv = finding("kernels/causal-conv-fallback", short, ratio=1.2, **both)
+    group = only(
+        plan_for(script, diagnosis(kernels, filled, conv, **facts), choice=Choice(unsafe=True, wheels=True))
+    )
+    assert group.rules == [kernels.rule, conv.rule, filled.rule] and group.parity == "statistical"
+    assert group.ratio_upper is not None and group.ratio_upper > 9
+    waits = plan_for(script, diagnosis(kernels, filled, conv, **facts), choice=Choice(wheels=True))
+    assert only(waits).rules == [kernels.rule, conv.rule]
+    assert [advice.rule for advice in waits.advice] == [filled.rule]  # once, though looked at twice
+
+
+def test_of_three_rivals_what_the_idle_one_excluded_still_excludes_the_third(script: Path) -> None:
+    nothing = fix(surface="call-site", applicability="advice")
+    padding = "batching/padding-waste"
+    idle = finding("batching/budget-unfilled", nothing, ratio=3.0, excludes=[padding])
+    better = finding(padding, fix(WORKERS), ratio=2.0)
+    third = finding("batching/shape-churn", fix(SDPA), ratio=1.5, excludes=[padding])
+    plan = plan_for(script, diagnosis(idle, better, third), choice=Choice(unsafe=True))
+    assert [g.rules for g in plan.groups if g.admissible] == [[better.rule]]
+    assert sorted(advice.rule for advice in plan.advice) == [idle.rule, third.rule]
+
+
+def test_a_change_that_spoilt_a_trial_is_left_out_of_its_group(script: Path) -> None:
+    one = finding("a/one", fix(SDPA), ratio=2.0)
+    two = finding("a/two", fix(WORKERS), ratio=1.2, together_with=[one.rule])
+    plan = plan_for(script, diagnosis(one, two), choice=Choice(without=((two.rule, "it broke training"),)))
+    assert only(plan).rules == [one.rule]
+    assert plan.advice[0].reasons == ["tried in this run: it broke training"]
+
+
 def test_order_follows_after_and_then_the_bound(script: Path) -> None:
     late = finding("a/late", fix(WORKERS), ratio=5.0, after=["a/early"])
     early = finding("a/early", fix(SDPA), ratio=1.1)

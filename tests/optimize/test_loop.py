@@ -281,3 +281,25 @@ def test_a_change_that_another_one_stood_against_has_its_turn_when_that_one_is_d
     ladder = json.loads(done.stdout)
     assert ladder["rungs"][-1]["rules"] == ["kernels/both"]
     assert [entry["rules"] for entry in ladder["dropped"]] == [["kernels/slower"]]
+
+
+@pytest.mark.job
+@pytest.mark.full
+def test_a_member_that_breaks_training_is_left_behind_and_the_others_are_kept(
+    tmp_path: Path, pack: Path
+) -> None:
+    third = PACK["batching/second.yaml"].replace("batching/second", "batching/third")
+    third = third.replace("name: SECOND", "name: THIRD").replace(
+        "after: [kernels/first]", "after: [kernels/first, batching/second]"
+    )
+    (pack / "batching" / "third.yaml").write_text(third)
+    project = _project(tmp_path)
+    job = JOB.replace("lr=0.01", 'lr=0.5 if "THIRD" in os.environ else 0.01')
+    (project / "train.py").write_text(job)
+    command = [*_optimize(tmp_path, pack, "--select", "batching/third"), "--", sys.executable, "train.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, cwd=project)
+    assert done.returncode == 0, done.stderr[-2000:]
+    ladder = json.loads(done.stdout)
+    assert set(ladder["rungs"][-1]["rules"]) == {"kernels/first", "batching/second"}
+    assert [entry["rules"] for entry in ladder["dropped"]] == [["batching/third"]]
+    assert ladder["trials"] == 2
