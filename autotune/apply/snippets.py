@@ -28,7 +28,17 @@ class LinePlan:
     wrap: list[str] = field(default_factory=list)
     delete: bool = False
     keep_receiver: cst.BaseExpression | None = None
-    hoist: str | None = None  # name for the value of a `return CALL`
+    hoist: Hoist | None = None  # the call gets a line of its own, for what comes after it
+
+
+@dataclass(frozen=True)
+class Hoist:
+    """`NAME = CALL` for a call that a statement begins with: `return CALL`, `CALL.train()`, `x = CALL.y`."""
+
+    name: str
+    layers: (
+        int  # attributes, calls, subscripts and awaits around the call, from the value of the statement on
+    )
 
 
 def parse_snippet(snippet: str, module: cst.Module) -> list[Statement]:
@@ -89,9 +99,8 @@ def rebuild_line(
             out.extend(inner)
         elif entry.hoist is not None:
             flush()
-            value = cst.ensure_type(small, cst.Return).value
-            assert value is not None
-            out.append(_assign(entry.hoist, value))
+            call = _inside(small, entry.hoist.layers)
+            out.append(_assign(entry.hoist.name, call))
         else:
             run.append(small)
         if entry.after or entry.hoist is not None:
@@ -99,7 +108,9 @@ def rebuild_line(
             for snippet in entry.after:
                 out.extend(parse_snippet(snippet, module))
             if entry.hoist is not None:
-                run.append(cst.Return(value=cst.Name(entry.hoist)))
+                rest = small.deep_replace(call, cst.Name(entry.hoist.name))
+                assert isinstance(rest, cst.BaseSmallStatement)
+                run.append(rest)
     flush(last=True)
     if out and leading:
         out[0] = out[0].with_changes(leading_lines=[*leading, *_leading(out[0])])
@@ -151,6 +162,19 @@ def _assign(name: str, value: cst.BaseExpression) -> cst.SimpleStatementLine:
     return cst.SimpleStatementLine(
         body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Name(name))], value=value)]
     )
+
+
+def _inside(statement: cst.BaseSmallStatement, layers: int) -> cst.BaseExpression:
+    """The expression that is evaluated first in a statement, so many layers deep."""
+    node = getattr(statement, "value", None)
+    for _ in range(layers):
+        if isinstance(node, cst.Call):
+            node = node.func
+        else:
+            node = getattr(node, "expression" if isinstance(node, cst.Await) else "value", None)
+    if not isinstance(node, cst.BaseExpression):
+        raise EditRefused("another change has moved the call away from the beginning of its statement")
+    return node
 
 
 def _put_in_hole(statement: Statement, inner: list[Statement]) -> list[Statement]:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from autotune.apply.locate import EditRefused, Source, code
-from autotune.apply.snippets import HOLE, LinePlan, parse_snippet
+from autotune.apply.snippets import HOLE, Hoist, LinePlan, parse_snippet
 
 Line = cst.SimpleStatementLine | cst.SimpleStatementSuite
 Compound = cst.BaseCompoundStatement
 
-# Methods of a module or optimizer that give back the same object.
+# Methods of a module or optimizer that give back the same object; `train` of a trainer does not.
 _SAME_OBJECT = frozenset(
-    {"to", "cuda", "cpu", "train", "eval", "half", "float", "bfloat16", "double", "requires_grad_"}
+    {"to", "cuda", "cpu", "eval", "half", "float", "bfloat16", "double", "requires_grad_"}
 )
 _COMPREHENSIONS = (cst.GeneratorExp, cst.ListComp, cst.SetComp, cst.DictComp)
 
@@ -119,6 +119,8 @@ def plan_insert_after(source: Source, plan: StatementPlan, owner: Owner, templat
             snippet = f"if {target} is not None:\n" + textwrap.indent(snippet.strip("\n"), "    ")
         if not _stands_after(source, owner, snippet):
             entry = plan.small(owner.small)
+            if hoist and entry.hoist and hoist != entry.hoist:
+                raise EditRefused("two calls of one statement would both need a line of their own")
             entry.hoist = hoist or entry.hoist
             _add(entry.after, snippet)
         elif isinstance(owner.small, cst.Return) and hoist is None:
@@ -204,8 +206,8 @@ def _has_call(node: cst.CSTNode) -> bool:
     return bool(m.findall(node, m.Call()))
 
 
-def _target(source: Source, owner: Owner) -> tuple[str, str | None]:
-    """Source text of the name the call's value gets, and the name to hoist a returned value to."""
+def _target(source: Source, owner: Owner) -> tuple[str, Hoist | None]:
+    """Source text of the name the call's value gets, and how it gets one where the script gives it none."""
     path = owner.path
     i = 0
     while i + 2 < len(path):
@@ -224,18 +226,46 @@ def _target(source: Source, owner: Owner) -> tuple[str, str | None]:
     if isinstance(parent, cst.NamedExpr):
         return code(parent.target), None
     if isinstance(parent, cst.IfExp) and parent.test is not value:
-        value, parent = parent, path[i + 2]
+        i += 1
+        value, parent = path[i], path[i + 1]
     if isinstance(parent, cst.Assign) and parent.value is value:
         return _plain_target(parent.targets[0].target), None
     if isinstance(parent, cst.AnnAssign) and parent.value is value:
         return _plain_target(parent.target), None
-    if isinstance(parent, cst.Return):
-        return (name := _free_name(source, "autotune_value")), name
+    layers = _layers_around(path[i:])
+    if layers is not None and (layers or isinstance(parent, cst.Return)):
+        name = _free_name(source, "autotune_value")
+        return name, Hoist(name, layers)
     if isinstance(parent, cst.Element) and i + 3 < len(path) and isinstance(path[i + 3], cst.Assign):
         return _tuple_target(parent, path[i + 2], path[i + 3]), None
     if isinstance(parent, cst.Expr):
         raise EditRefused("the value of the call is not kept under a name; write NAME = CALL first")
     raise EditRefused(f"the value of the call is handed on without a name: {code(owner.path[-1])}")
+
+
+def _layers_around(path: Sequence[cst.CSTNode]) -> int | None:
+    """Layers between the value of a statement and the call it begins with; None where it begins otherwise.
+
+    What such a statement does before the call is nothing, so the call can have a line of its own before it.
+    """
+    for layers, (inner, outer) in enumerate(itertools.pairwise(path)):
+        first: cst.CSTNode | None
+        if isinstance(outer, cst.Call):
+            first = outer.func
+        elif isinstance(
+            outer,
+            (cst.Attribute, cst.Subscript, cst.Expr, cst.Return, cst.Assign, cst.AnnAssign),
+        ):
+            first = outer.value
+        elif isinstance(outer, cst.Await):
+            first = outer.expression
+        else:
+            return None
+        if first is not inner:
+            return None
+        if isinstance(outer, cst.BaseSmallStatement):
+            return layers
+    return None
 
 
 def _may_be_none(owner: Owner) -> bool:

@@ -37,6 +37,7 @@ def measure(trials: Sequence[Trial], arms: Sequence[str]) -> Measurement:
     wanted += [pair for pair in pairwise(arms) if pair not in wanted]
     contrasts = [_contrast(blocks, reference, candidate, unit) for reference, candidate in wanted]
     notes = [f"block {b.number} set aside: {b.set_aside}" for b in blocks if b.set_aside]
+    notes += _unsettled(trials, {b.number for b in blocks})
     drift = drift_note([b for b in blocks if not b.set_aside], arms[0], unit.unit)
     return Measurement(
         unit, blocks, contrasts, [*notes, *(note for note in (drift, load_note(timing)) if note)]
@@ -67,6 +68,13 @@ def _blocks(timing: Sequence[Trial], arms: Sequence[str], unit: UnitChoice) -> l
         )
         marked.append(block.model_copy(update={"set_aside": fault}))
     return marked
+
+
+def _unsettled(trials: Sequence[Trial], complete: set[int]) -> list[str]:
+    """What is told of blocks in which an arm did not settle, so that they are not there."""
+    restless = [t for t in trials if t.purpose == "timing" and t.outcome == "no-steady-state"]
+    last = {t.block: t for t in restless if t.block is not None and t.block not in complete}
+    return [f"block {number} left out: {t.arm} did not settle: {t.reason}" for number, t in last.items()]
 
 
 def _pairs(blocks: Sequence[Block], reference: str, candidate: str, unit: UnitChoice) -> list[float]:

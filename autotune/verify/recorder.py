@@ -50,7 +50,7 @@ class Recorder:
         spent_s = sum(trial.wall_s for trial in self.session.trials if trial.started_at)
         return max(0.0, self.max_minutes - spent_s / 60)
 
-    def run(self, request: Request, *, may_retry: bool = False) -> tuple[Observation, Trial]:
+    def run(self, request: Request, *, may_settle: bool = False) -> tuple[Observation, Trial]:
         """Make one launch and record it. Raises Ended when it failed, JobFailedError for the baseline.
 
         A crash is believed when it happens twice, unless nothing shows that the job runs at all.
@@ -69,7 +69,7 @@ class Recorder:
             return observation, trial
         if request.arm is self.arms[0]:
             self._baseline_failed(observation, trial)
-        if not (may_retry and self.bench.may_settle(trial)):
+        if not (may_settle and self.bench.may_settle(trial)):
             raise Ended
         return observation, trial
 

@@ -232,7 +232,8 @@ class _Comparison:
             if self._out_of_time(number):
                 break
             for position, name in enumerate(stats.block_order(names, number)):
-                self._run_timed(by_name[name], number, position)
+                if not self._run_timed(by_name[name], number, position):
+                    break  # the block is left out
             if self._measured_enough():
                 break
 
@@ -252,15 +253,19 @@ class _Comparison:
                 "the longest examples could not be put first, so their memory is projected"
             )
 
-    def _run_timed(self, arm: Arm, number: int, position: int) -> None:
+    def _run_timed(self, arm: Arm, number: int, position: int) -> bool:
+        """Whether the arm has a time in this block."""
         for attempt in range(1, _RETRIES + 1):
             request = timing_request(self.options, arm, number, position=position, attempt=attempt)
-            _, trial = self.recorder.run(request, may_retry=attempt < _RETRIES)
+            _, trial = self.recorder.run(request, may_settle=True)
             if trial.outcome == "finished":
-                return
+                return True
+            if attempt == _RETRIES and trial.outcome != "no-steady-state":
+                raise Ended
+        return False
 
     def _measured_enough(self) -> bool:
-        if find_failure(self.session.trials):
+        if find_failure(self.session.trials, under_way=True):
             return True
         names = self.session.names
         measured = measure(self.session.trials, names)

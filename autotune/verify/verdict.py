@@ -69,6 +69,7 @@ class Failure:
     reason: str
 
 
+_RESTLESS = 0.5  # blocks without a steady state, against those in which the arm had one
 _FAILURES: dict[str, Outcome] = {
     "crashed": "candidate-crashed",
     "not-finished": "not-finished",
@@ -77,15 +78,35 @@ _FAILURES: dict[str, Outcome] = {
 }
 
 
-def find_failure(trials: Sequence[Trial]) -> Failure | None:
-    """The launch that failed and was not made good by a later attempt; None when all went well."""
+def find_failure(trials: Sequence[Trial], *, under_way: bool = False) -> Failure | None:
+    """The launch that failed and was not made good by a later attempt; None when all went well.
+
+    Where most blocks settled, the comparison does without the others: they are left out whole. While it is
+    `under_way`, one such block says nothing yet.
+    """
     for trial in trials:
-        if trial.purpose in ("reference", "longest"):
-            continue  # without it something stays unknown
-        later = [t for t in trials if _same_place(t, trial) and t.attempt > trial.attempt]
-        if trial.outcome != "finished" and not later:
-            return Failure(trial.arm, _FAILURES[trial.outcome], trial.reason)
+        if trial.purpose in ("reference", "longest") or trial.outcome == "finished":
+            continue  # without a reference something stays unknown
+        if any(_same_place(t, trial) and t.attempt > trial.attempt for t in trials):
+            continue
+        if trial.outcome == "no-steady-state" and trial.purpose == "timing":
+            settled = sum(t.arm == trial.arm and t.outcome == "finished" for t in _timed(trials))
+            restless = len({t.block for t in _timed(trials) if _is_restless(t, trials)})
+            if restless <= _RESTLESS * settled or (under_way and restless == 1):
+                continue
+        return Failure(trial.arm, _FAILURES[trial.outcome], trial.reason)
     return None
+
+
+def _timed(trials: Sequence[Trial]) -> list[Trial]:
+    return [t for t in trials if t.purpose == "timing"]
+
+
+def _is_restless(one: Trial, trials: Sequence[Trial]) -> bool:
+    """A launch that did not settle, and was not made good."""
+    return one.outcome == "no-steady-state" and not any(
+        _same_place(t, one) and t.attempt > one.attempt for t in trials
+    )
 
 
 def _same_place(one: Trial, other: Trial) -> bool:

@@ -305,6 +305,31 @@ def test_a_launch_that_did_not_settle_is_tried_once_more(tmp_path: Path) -> None
     assert [t.outcome for t in verdict.trials].count("no-steady-state") == 1
 
 
+def test_a_block_that_does_not_settle_is_left_out_where_others_do(tmp_path: Path) -> None:
+    def in_second(spec: LaunchSpec, seen: Observation) -> Observation:
+        is_second = spec.mode == "timing" and spec.folder.name.startswith("timing-02")
+        return restless(spec, seen) if is_second else seen
+
+    replay = Replay({"slow.py": 100, "fast.py": 40}, change=candidate_only(in_second))
+    verdict = run_comparison(arms(), folder=tmp_path, options=VerifyOptions(), launch=replay)
+    assert verdict.outcome == "faster" and verdict.failure is None
+    assert [b.number for b in verdict.blocks] == [1, 3]
+    assert [t.outcome for t in verdict.trials].count("no-steady-state") == 2
+    assert any(n.startswith("block 2 left out: patched did not settle") for n in verdict.notes)
+    assert recompute(verdict) == verdict
+
+
+def test_an_arm_that_seldom_settles_has_no_steady_state(tmp_path: Path) -> None:
+    def in_most(spec: LaunchSpec, seen: Observation) -> Observation:
+        settles = spec.mode != "timing" or spec.folder.name.startswith("timing-01")
+        return seen if settles else restless(spec, seen)
+
+    replay = Replay({"slow.py": 100, "fast.py": 40}, change=candidate_only(in_most))
+    verdict = run_comparison(arms(), folder=tmp_path, options=VerifyOptions(), launch=replay)
+    assert verdict.outcome == "no-steady-state" and verdict.ratio is None
+    assert recompute(verdict) == verdict
+
+
 def test_a_launch_with_too_few_steps_to_time_is_started_again_with_more(tmp_path: Path) -> None:
     def saving(spec: LaunchSpec, seen: Observation) -> Observation:
         if spec.mode != "timing":

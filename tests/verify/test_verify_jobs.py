@@ -59,13 +59,13 @@ def test_another_learning_rate_is_caught_before_timing(shared: Path) -> None:
 
 @pytest.mark.full
 def test_a_job_that_slows_down_has_no_steady_state(tmp_path: Path) -> None:
-    """Nothing is claimed from its steps, however different the arms are; it was started twice to be sure."""
+    """Nothing is claimed from its steps, however different the arms are; two blocks, twice each."""
     slower = ("--slower-each-step-ms", "15")
     arms = arm("baseline", *slower, "--sleep-ms", "30"), arm("patched", *slower)
     verdict = compare(tmp_path, *arms, tier=None)
     assert verdict.outcome == "no-steady-state" and verdict.ratio is None, verdict.sentence
     assert "still getting longer" in verdict.sentence
-    assert [trial.attempt for trial in verdict.trials] == [1, 2]
+    assert [(trial.block, trial.attempt) for trial in verdict.trials] == [(1, 1), (1, 2), (2, 1), (2, 2)]
 
 
 def test_seeds_reach_a_job_that_sets_its_own(tmp_path: Path) -> None:

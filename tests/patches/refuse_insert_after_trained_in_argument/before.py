@@ -1,0 +1,3 @@
+from transformers import Trainer
+
+report(first(), Trainer(model=build(), args=arguments).train())
