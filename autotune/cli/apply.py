@@ -21,7 +21,7 @@ from autotune.errors import AutotuneError, InputError
 
 if TYPE_CHECKING:
     from autotune.apply.plan import Choice
-    from autotune.records.plan import PatchedJob, Plan, Proof
+    from autotune.records.plan import Advice, PatchedJob, Plan, Proof
 
 
 @click.command("apply", epilog="Example: autotune apply --write")
@@ -107,6 +107,7 @@ def _patch(
     from autotune.apply.deliver import deliver, preview
     from autotune.optimize.patched import patched_job_of
     from autotune.optimize.proof import proof_of
+    from autotune.report.wrapping import wrap
 
     screen = current_screen()
     job, plan = patched_job_of(
@@ -120,13 +121,14 @@ def _patch(
         _refuse_refuted(folder, job, choice)
     proof = proof_of(folder, job, plan)
     manifest = deliver(job, run=folder, in_place=in_place, write=write or in_place, proof=proof)
+    left_out = _left_out(plan)
     if screen.as_json:
-        screen.document(manifest)
+        screen.document(manifest.model_copy(update={"left_out": left_out}))
         return
     screen.answer(preview(job, full=full))
     _say_proof(proof, plan, folder)
-    if plan is not None:
-        _say_left_out(plan)
+    for advice in left_out:
+        screen.answer("\n".join(wrap(f"left out: {advice.rule}: {' | '.join(advice.reasons)}", 2)))
     if manifest.written:
         for file in manifest.files:
             screen.answer(f"{file.action} {file.path}")
@@ -150,14 +152,10 @@ def _say_proof(proof: Proof, plan: Plan | None, folder: Path) -> None:
             screen.answer(f"in no trial: {member.rule}{places}")
 
 
-def _say_left_out(plan: Plan) -> None:
-    """The findings that nothing above changes, and why; what the command line left out is known."""
-    from autotune.report.wrapping import wrap
-
-    screen = current_screen()
-    for advice in plan.advice:
-        if advice.reasons not in (["not selected"], ["excluded"]):
-            screen.answer("\n".join(wrap(f"left out: {advice.rule}: {' | '.join(advice.reasons)}", 2)))
+def _left_out(plan: Plan | None) -> list[Advice]:
+    """The findings that nothing here changes, and why; what the command line left out is known."""
+    known = (["not selected"], ["excluded"])
+    return [advice for advice in plan.advice if advice.reasons not in known] if plan is not None else []
 
 
 def _refuse_refuted(folder: Path, job: PatchedJob, choice: Choice) -> None:

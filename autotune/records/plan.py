@@ -150,4 +150,5 @@ class Manifest(Document):
     packages: list[InstalledPackage] = Field(default_factory=list)
     written: bool = False
     steps_by_hand: list[str] = Field(default_factory=list)
+    left_out: list[Advice] = Field(default_factory=list)  # findings that nothing here changes, and why
     proof: Proof | None = None
