@@ -19,6 +19,7 @@ TREND = 0.05  # least change between the quarters of the second half that counts
 CERTAIN = 3.3  # standard errors of Kendall's S under no trend: one in a thousand
 _LEAST_TREND = 8
 _MOST_TREND = 16  # values of a long series: neighbouring steps share the machine's mood and prove little each
+_LINE_POINTS = 100  # steps a line is fitted to, about
 _HEAD = 1.5  # times the level: a warm-up step at the head of an accepted window
 
 
@@ -81,14 +82,40 @@ def _in_pieces(values: Sequence[float]) -> Sequence[float]:
 
 
 def at_equal_work(durations: Sequence[float], work: Sequence[float | None]) -> list[float]:
-    """Durations scaled to the mean work of a step, where all work is known and that makes them vary less."""
+    """Durations scaled to the mean work of a step, where all work is known and that makes them vary less.
+
+    In proportion to the work; or by what a step costs whatever it holds and what it costs for its work, since
+    batches sorted by length get shorter all the time, and their steps not in proportion.
+    """
     plain = list(durations)
     if not plain or len(work) != len(plain) or any(not amount for amount in work):
         return plain
     amounts = [float(amount or 1) for amount in work]
     mean_work = fmean(amounts)
-    scaled = [d * mean_work / a for d, a in zip(plain, amounts, strict=True)]
-    return scaled if spread(scaled) < spread(plain) else plain
+    ways = [plain, [d * mean_work / a for d, a in zip(plain, amounts, strict=True)]]
+    line = _cost_line(plain, amounts)
+    if line is not None:
+        fixed, each = line
+        level = fixed + each * mean_work
+        ways.append([d * level / (fixed + each * a) for d, a in zip(plain, amounts, strict=True)])
+    return min(ways, key=spread)
+
+
+def _cost_line(durations: Sequence[float], amounts: Sequence[float]) -> tuple[float, float] | None:
+    """What a step costs by itself and for each unit of work (Theil, Sen); None where it makes no sense."""
+    every = max(1, len(durations) // _LINE_POINTS)
+    points = list(zip(amounts, durations, strict=True))[::every]
+    slopes = [
+        (later[1] - earlier[1]) / (later[0] - earlier[0])
+        for place, earlier in enumerate(points)
+        for later in points[place + 1 :]
+        if later[0] != earlier[0]
+    ]
+    if len(slopes) < len(points):  # hardly anything varies
+        return None
+    each = median(slopes)
+    fixed = median(duration - each * amount for amount, duration in points)
+    return (fixed, each) if fixed > 0 and each > 0 else None
 
 
 def spread(values: Sequence[float]) -> float:

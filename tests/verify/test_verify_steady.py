@@ -52,6 +52,42 @@ def test_a_short_launch_that_slows_down_is_no_steady_state() -> None:
     assert lost <= 5
 
 
+# A start of a small Trainer job that groups by length, from the longest on: tokens and ms of each step.
+SORTED = """
+1024 288 1024 745 832 141 748 132 600 105 544 98 508 93 464 83 428 78 408 74 380 69 368 67 344 65
+332 67 308 62 296 61 288 57 272 55 260 55 248 57 236 54 224 51 220 52 216 53 208 46 200 45 192 47
+188 47 180 59 172 45 168 57 160 42 156 38 148 44 144 41 136 40 128 38 120 39 116 39 112 32 108 34
+108 34 100 32 84 29 76 27
+"""
+
+
+def test_batches_that_get_shorter_make_no_trend_of_the_steps() -> None:
+    numbers = [int(word) for word in SORTED.split()]
+    work, steps = numbers[::2], [float(ms) for ms in numbers[1::2]]
+    assert find_steady(steps, plain(len(steps))).kind == "no-steady-state"
+    found = find_steady(steps, plain(len(steps)), work=work)
+    assert found.start is not None and found.start <= 6, found.reason
+
+
+def _unsteady_of_100(growth: float, ordered: bool) -> int:
+    """How many of 100 launches have no steady state: a fixed cost, one for the tokens, and noise."""
+    found = 0
+    for seed in range(100):
+        source = random.Random(seed)
+        lengths = [source.randrange(200, 1000) for _ in range(40)]
+        lengths = sorted(lengths, reverse=True) if ordered else lengths
+        noise = [source.lognormvariate(0, 0.03) for _ in lengths]
+        steps = [(20 + 0.1 * n) * growth**i * x for i, (n, x) in enumerate(zip(lengths, noise, strict=True))]
+        found += find_steady(steps, plain(40), work=lengths).start is None
+    return found
+
+
+def test_a_trend_is_told_from_what_the_batches_hold() -> None:
+    assert _unsteady_of_100(1.0, ordered=True) <= 2
+    assert _unsteady_of_100(1.0, ordered=False) <= 2
+    assert _unsteady_of_100(1.01, ordered=False) >= 50  # 14 % over the second half
+
+
 def test_noise_is_hardly_ever_taken_for_a_trend() -> None:
     lost = sum(find_steady(noisy(100, 20, seed, 0.15), plain(20)).start is None for seed in range(1000))
     assert lost <= 5
