@@ -107,7 +107,6 @@ def _patch(
     from autotune.apply.deliver import deliver, preview
     from autotune.optimize.patched import patched_job_of
     from autotune.optimize.proof import proof_of
-    from autotune.report.wrapping import wrap
 
     screen = current_screen()
     job, plan = patched_job_of(
@@ -127,8 +126,7 @@ def _patch(
         return
     screen.answer(preview(job, full=full))
     _say_proof(proof, plan, folder)
-    for advice in left_out:
-        screen.answer("\n".join(wrap(f"left out: {advice.rule}: {' | '.join(advice.reasons)}", 2)))
+    _say_left_out(left_out)
     if manifest.written:
         for file in manifest.files:
             screen.answer(f"{file.action} {file.path}")
@@ -150,6 +148,15 @@ def _say_proof(proof: Proof, plan: Plan | None, folder: Path) -> None:
         if member.rule in proof.untried:
             places = f" at {', '.join(member.places)}" if member.places else ""
             screen.answer(f"in no trial: {member.rule}{places}")
+
+
+def _say_left_out(left_out: list[Advice]) -> None:
+    """One line for each finding that nothing above changes."""
+    from autotune.report.wrapping import wrap
+
+    screen = current_screen()
+    for advice in left_out:
+        screen.answer("\n".join(wrap(f"left out: {advice.rule}: {' | '.join(advice.reasons)}", 2)))
 
 
 def _left_out(plan: Plan | None) -> list[Advice]:

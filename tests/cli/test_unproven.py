@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.apply.job import JOB_FILE
-from autotune.cli.apply import _say_left_out, _say_proof
+from autotune.cli.apply import _left_out, _say_left_out, _say_proof
 from autotune.cli.main import cli
 from autotune.console import Screen
 from autotune.optimize.proof import proof_of
@@ -89,9 +89,10 @@ def test_a_finding_that_no_change_mends_is_told_with_the_reason(capsys: pytest.C
         Advice(rule="data/e", title="t", reasons=["not selected"]),
     ]
     with cli.make_context("autotune", ["apply"], obj={"screen": Screen()}):
-        _say_left_out(Plan(run="r", groups=[], advice=advice))
+        _say_left_out(_left_out(Plan(run="r", groups=[], advice=advice)))
     said = " ".join(capsys.readouterr().out.split())
     assert said == "left out: batching/b: shim (Pack): x.py:3: no name | advice for a person"
+    assert _left_out(None) == []  # the proven changes of optimize: nothing was planned here
 
 
 @pytest.mark.parametrize("outcome", ["faster", "undecided", "slower"])
