@@ -77,7 +77,11 @@ def edit_source(text: str, edits: Sequence[Edit], imports: Sequence[str] = ()) -
     module = source.module
     if work.call_plans or work.statement_plan.smalls or work.statement_plan.compounds:
         transformer = _Transformer(work)
-        module = cst.ensure_type(module.visit(transformer), cst.Module)
+        try:
+            module = cst.ensure_type(module.visit(transformer), cst.Module)
+        except EditRefused as fault:  # two edits that only together cannot be written
+            result.refused = [Refusal(edit, str(fault)) for edit in edits]
+            return result
     new = mark + add_imports(module, list(imports)).code
     flaw = _fault(new)
     if flaw and not _fault(text):  # a file this Python is too old for was read by the parser above

@@ -33,12 +33,13 @@ class LinePlan:
 
 @dataclass(frozen=True)
 class Hoist:
-    """`NAME = CALL` for a call that a statement begins with: `return CALL`, `CALL.train()`, `x = CALL.y`."""
+    """`NAME = CALL` for a call that a statement begins with: `return CALL`, `CALL.train()`, `x = CALL.y`.
+
+    `layers`: attributes, calls, subscripts and awaits between the value of the statement and the call.
+    """
 
     name: str
-    layers: (
-        int  # attributes, calls, subscripts and awaits around the call, from the value of the statement on
-    )
+    layers: int
 
 
 def parse_snippet(snippet: str, module: cst.Module) -> list[Statement]:
@@ -165,14 +166,14 @@ def _assign(name: str, value: cst.BaseExpression) -> cst.SimpleStatementLine:
 
 
 def _inside(statement: cst.BaseSmallStatement, layers: int) -> cst.BaseExpression:
-    """The expression that is evaluated first in a statement, so many layers deep."""
+    """The call that a statement begins with, so many layers deep, or the choice of calls it begins with."""
     node = getattr(statement, "value", None)
     for _ in range(layers):
         if isinstance(node, cst.Call):
             node = node.func
         else:
             node = getattr(node, "expression" if isinstance(node, cst.Await) else "value", None)
-    if not isinstance(node, cst.BaseExpression):
+    if not isinstance(node, (cst.Call, cst.IfExp)):
         raise EditRefused("another change has moved the call away from the beginning of its statement")
     return node
 

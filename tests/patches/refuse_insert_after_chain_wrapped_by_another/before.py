@@ -1,0 +1,3 @@
+from transformers import Trainer
+
+result = Trainer(model=build(), args=arguments).train()
